@@ -1,0 +1,1 @@
+//! One per node: drives the pool, knows who is calling, hands out leases.

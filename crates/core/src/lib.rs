@@ -1,0 +1,1 @@
+//! Pure decisions: the vocabulary and the pool.

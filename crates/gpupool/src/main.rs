@@ -1,0 +1,3 @@
+//! The one binary: subcommands and output.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The library that is loaded into every GPU program of a sharing group.

@@ -1,0 +1,1 @@
+//! A libcuda.so.1 on simulated cards.

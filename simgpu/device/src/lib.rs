@@ -1,0 +1,1 @@
+//! The simulated cards: their state in shared memory.

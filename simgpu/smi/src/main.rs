@@ -1,0 +1,3 @@
+//! A small nvidia-smi over NVML.
+
+fn main() {}

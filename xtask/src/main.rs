@@ -1,0 +1,3 @@
+//! What a newcomer or a developer types: demo, test, dist, bench.
+
+fn main() {}
