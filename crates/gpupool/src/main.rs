@@ -1,3 +1,12 @@
-//! The one binary: subcommands and output.
+//! The one binary of gpupool. Subcommands, their options and what they print; nothing is decided here.
 
-fn main() {}
+mod cli;
+mod probe_cards;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    cli::Cli::parse().run()
+}
