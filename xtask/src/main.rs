@@ -1,3 +1,46 @@
-//! What a newcomer or a developer types: demo, test, dist, bench.
+//! What a newcomer or a developer types: `cargo xtask demo`, `cargo xtask test` and the rest.
+//!
+//! This room starts other programs and reads what they print. It knows how the project is built, laid out and
+//! measured; it takes no decision of the product and no other room knows it.
 
-fn main() {}
+mod dist;
+mod setup;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests, measures and shows gpupool.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Builds everything and runs `gpupool demo`: four programs share two simulated cards.
+    Demo,
+    /// Builds everything and runs every check: formatting, lints, docs, tests, clients.
+    Test,
+    /// Builds what is installed, demonstrated and tested into `target/dist`.
+    Dist,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Arguments::parse().task {
+        Task::Demo => demo(),
+        Task::Test => Ok(test::run()),
+        Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
+    }
+}
+
+/// Builds, then hands over to the demo, whose exit code is ours.
+fn demo() -> anyhow::Result<ExitCode> {
+    let dist = dist::build()?;
+    let status = step::command(dist.join("bin/gpupool")).arg("demo").status()?;
+    Ok(step::exit_code(status))
+}
