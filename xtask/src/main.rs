@@ -3,6 +3,7 @@
 //! This room starts other programs and reads what they print. It knows how the project is built, laid out and
 //! measured; it takes no decision of the product and no other room knows it.
 
+mod bench;
 mod dist;
 mod setup;
 mod step;
@@ -28,12 +29,18 @@ enum Task {
     Test,
     /// Builds what is installed, demonstrated and tested into `target/dist`.
     Dist,
+    /// Measures the design's bars; prints both sides of each.
+    Bench {
+        /// What to measure; everything when none is named.
+        groups: Vec<bench::Group>,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().task {
         Task::Demo => demo(),
         Task::Test => Ok(test::run()),
+        Task::Bench { groups } => bench::run(&groups).map(|()| ExitCode::SUCCESS),
         Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
     }
 }

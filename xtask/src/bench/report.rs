@@ -1,0 +1,113 @@
+//! The table that `cargo xtask bench` prints: what was measured, both sides of it, and the bar.
+
+#![allow(clippy::print_stdout, reason = "the table is this task's output")]
+
+/// One measured line. Times are in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// What was measured.
+    pub(crate) what: String,
+    /// The bare call, or the peer's way, in the same run.
+    pub(crate) bare: Figure,
+    /// The same with gpupool.
+    pub(crate) ours: Figure,
+    /// What the design asks for, and whether it was met.
+    pub(crate) bar: Option<Bar>,
+}
+
+/// A measured value in its unit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Figure {
+    /// There is no such side.
+    None,
+    /// A duration in nanoseconds.
+    Nanoseconds(f64),
+    /// Events a second.
+    PerSecond(f64),
+}
+
+/// A bar of the design.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bar {
+    /// Ours may take at most so many nanoseconds more than the bare call.
+    Over(f64),
+    /// Ours may take at most so many nanoseconds.
+    Within(f64),
+    /// At least so many a second.
+    Rate(f64),
+    /// Ours may take at most this many times the bare one.
+    Times(f64),
+}
+
+impl Bar {
+    /// Whether the line keeps this bar; a side that is missing keeps none.
+    fn met(self, bare: Figure, ours: Figure) -> bool {
+        match (self, bare, ours) {
+            (Self::Over(most), Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => ours - bare <= most,
+            (Self::Within(most), _, Figure::Nanoseconds(ours)) => ours <= most,
+            (Self::Rate(least), _, Figure::PerSecond(ours)) => ours >= least,
+            (Self::Times(most), Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => ours <= most * bare,
+            _ => false,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Over(most) => format!("≤ {} over", duration(most)),
+            Self::Within(most) => format!("≤ {}", duration(most)),
+            Self::Rate(least) => format!("≥ {least:.0}/s"),
+            Self::Times(most) => format!("≤ {most:.1} ×"),
+        }
+    }
+}
+
+/// Prints the machine and the head of the table.
+pub(crate) fn head(machine: &str) {
+    println!("{machine}");
+    println!("{:<58} {:>10} {:>12} {:>10}  {:<16} kept", "what", "bare", "gpupool", "over", "bar");
+}
+
+/// Prints one line of the table; a missed bar is printed as such and hides nothing.
+pub(crate) fn print(line: &Line) {
+    let over = match (line.bare, line.ours) {
+        (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => duration(ours - bare),
+        _ => String::new(),
+    };
+    let (bar, kept) = match line.bar {
+        None => (String::new(), ""),
+        Some(bar) => (bar.text(), if bar.met(line.bare, line.ours) { "yes" } else { "NO" }),
+    };
+    println!(
+        "{:<58} {:>10} {:>12} {over:>10}  {bar:<16} {kept}",
+        line.what,
+        figure(line.bare),
+        figure(line.ours)
+    );
+}
+
+fn figure(figure: Figure) -> String {
+    match figure {
+        Figure::None => "-".to_owned(),
+        Figure::Nanoseconds(nanoseconds) => duration(nanoseconds),
+        Figure::PerSecond(rate) => format!("{rate:.0}/s"),
+    }
+}
+
+/// A duration with three significant digits and its unit.
+fn duration(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds.abs() {
+        size if size < 1e3 => (nanoseconds, "ns"),
+        size if size < 1e6 => (nanoseconds / 1e3, "µs"),
+        size if size < 1e9 => (nanoseconds / 1e6, "ms"),
+        _ => (nanoseconds / 1e9, "s"),
+    };
+    let digits = if value.abs() < 10.0 { 2 } else { usize::from(value.abs() < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// The value below which `percent` of the samples lie. Sorts them; 0 for none.
+pub(crate) fn percentile(samples: &mut [f64], percent: usize) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    let index = (samples.len() * percent / 100).min(samples.len().saturating_sub(1));
+    samples.get(index).copied().unwrap_or(0.0)
+}
