@@ -1,1 +1,35 @@
-//! What shim and agent share: messages, the memory ledger, the limits page, the card table; no_std.
+//! What the library inside GPU programs (the shim) and the agent share: messages, and three pieces of shared memory.
+//!
+//! This room knows layouts and the few rules that both sides must keep in the same way: how a frame is recognised,
+//! how the memory ledger is counted so that no kill can falsify it, how the limits page is read without tearing.
+//! It must not know sockets, descriptors, mappings, clocks or CUDA: each side brings its own. It is `no_std` and
+//! never allocates, since one of its users lives inside other people's programs.
+//!
+//! Whatever arrives here was written by somebody else and is hostile until it has been checked: every decoder is
+//! bounded by the bytes it was given, answers with an error value, and never panics.
+//!
+//! * [`message`]: frames on the agent's socket.
+//! * [`limits`]: the page that the agent writes and a pod's processes read.
+//! * [`cards`]: the table of cards, as the driver described them to the agent.
+//! * [`ledger`]: the memory account of one pod, written by all of its processes.
+
+#![cfg_attr(not(test), no_std)]
+
+mod atomic;
+pub mod cards;
+pub mod ledger;
+pub mod limits;
+pub mod message;
+mod text;
+
+/// A card's identity, as the driver gives it: 16 bytes, all zero meaning "none".
+pub type CardUuid = [u8; 16];
+
+/// The uuid that stands for "no card".
+pub const NO_CARD: CardUuid = [0; 16];
+
+/// Environment variable that names the agent's socket; it wins over every default.
+pub const SOCKET_VARIABLE: &str = "GPUPOOL_SOCKET";
+
+/// Where a node's agent listens when nothing else is said; containers see it under the same path.
+pub const SYSTEM_SOCKET: &str = "/run/gpupool/agent.sock";

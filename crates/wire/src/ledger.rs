@@ -1,0 +1,351 @@
+//! The memory ledger: what a pod's processes take of their card, counted together and without locks.
+//!
+//! Every process owns one slot of 64 bytes and is the only one to change it; everybody reads all of them. A slot
+//! says what the process holds (`committed`) and what it is about to take (`pending`). Taking memory is
+//!
+//! 1. [`Ledger::reserve`]: announce in `pending`, then add up everybody's slots; over the limit, take it back;
+//! 2. the driver's own call;
+//! 3. [`Reservation::commit`] with what the driver really took, or [`Reservation::cancel`] when it refused.
+//!
+//! Each step is one atomic operation on the own slot, so a process can be killed between any two of them and leaves
+//! a slot that counts at least what it holds. The agent zeroes it once the process is really gone
+//! ([`Ledger::reclaim`]). Nothing else ever repairs anything.
+//!
+//! Why the limit is never exceeded: the sum reads a slot's `pending` before its `committed`, and a commit adds to
+//! `committed` before it takes from `pending`; so a sum may count a reservation twice but never misses one. All of it
+//! is sequentially consistent, so of two that reserve at once at least one sees the other.
+
+use core::ffi::c_void;
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// First four bytes of the ledger.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
+
+/// Layout of the ledger.
+pub const VERSION: u32 = 1;
+
+/// Slots of a ledger, hence the most processes of a pod that use its card at the same time.
+pub const SLOTS: usize = 1024;
+
+/// Length of the ledger's file in bytes: header, slots, filled up to whole pages.
+pub const FILE_LENGTH: usize = (HEADER_LENGTH + SLOTS * SLOT_LENGTH).next_multiple_of(4096);
+
+const HEADER_LENGTH: usize = 64;
+const SLOT_LENGTH: usize = 64;
+
+/// What the ledger starts with; one cache line, so that no slot shares it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct LedgerHeader {
+    magic: AtomicU32,
+    version: AtomicU32,
+    slots: AtomicU32,
+    /// Slots from this index on were never given out, so sums stop here.
+    high_water: AtomicU32,
+}
+
+/// One process's account.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Slot {
+    committed: AtomicU64,
+    pending: AtomicU64,
+    contexts: AtomicU32,
+    submitted: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<LedgerHeader>() == HEADER_LENGTH);
+    assert!(size_of::<Slot>() == SLOT_LENGTH);
+    assert!(FILE_LENGTH == 69_632);
+};
+
+impl Slot {
+    /// Bytes that the process holds on the card.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that the process is about to take.
+    pub fn pending(&self) -> u64 {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// Contexts that the process has on the card.
+    pub fn contexts(&self) -> u32 {
+        self.contexts.load(Ordering::Relaxed)
+    }
+
+    /// One context more.
+    pub fn context_made(&self) {
+        self.contexts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One context less; never below none.
+    pub fn context_gone(&self) {
+        // Only the owning process counts here, and a lost race merely repeats the loop.
+        let _ = self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+    }
+
+    /// The process submits work. Costs a load when that is known already.
+    #[inline]
+    pub fn mark_submitted(&self) {
+        if self.submitted.load(Ordering::Relaxed) == 0 {
+            self.submitted.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether work was submitted since the last time somebody asked; the agent asks once a second.
+    pub fn take_submitted(&self) -> bool {
+        self.submitted.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// The process holds nothing, is about to take nothing, and has no context.
+    pub fn is_empty(&self) -> bool {
+        self.pending() == 0 && self.committed() == 0 && self.contexts() == 0
+    }
+
+    /// Takes back what a process held, `bytes` at a time, after the driver freed it. Never below zero: a slot that
+    /// somebody falsified must not turn into an endless charge.
+    pub fn release(&self, bytes: u64) {
+        subtract(&self.committed, bytes);
+    }
+
+    fn clear(&self) {
+        self.contexts.store(0, Ordering::Relaxed);
+        self.submitted.store(0, Ordering::Relaxed);
+        self.committed.store(0, Ordering::SeqCst);
+        self.pending.store(0, Ordering::SeqCst);
+    }
+
+    /// What the slot counts, never less than what its owner holds at some moment of this call: `pending` first.
+    fn charge(&self) -> u64 {
+        let pending = self.pending();
+        self.committed().saturating_add(pending)
+    }
+}
+
+fn subtract(counter: &AtomicU64, bytes: u64) {
+    let before = counter.fetch_sub(bytes, Ordering::SeqCst);
+    if before < bytes {
+        // Falsified from outside, or released twice: put back what went below zero.
+        counter.fetch_add(bytes - before, Ordering::SeqCst);
+    }
+}
+
+/// Why memory was not reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReserveError {
+    /// The pod holds so much that this does not fit. CUDA's own out-of-memory error is the answer.
+    #[error("{wanted} bytes do not fit: {held} of {limit} bytes are held")]
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that the pod held at that moment.
+        held: u64,
+        /// The pod's limit in bytes.
+        limit: u64,
+    },
+    /// What is held leaves room, but others kept announcing more than fits for as long as the caller would wait.
+    #[error("other processes of the pod kept asking for memory at the same moment")]
+    Contended,
+    /// The slot lies outside the ledger.
+    #[error("slot {0} is not in this ledger")]
+    NoSuchSlot(u32),
+}
+
+/// Why a piece of memory is no ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// The memory is too small or not aligned to 64 bytes.
+    #[error("the ledger has {0} bytes, which is too few, or lies askew")]
+    Memory(usize),
+    /// It does not start as a ledger does.
+    #[error("this is not a ledger of layout {VERSION}")]
+    Foreign,
+}
+
+/// A view of a ledger. Copies are views of the same one.
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger<'a> {
+    header: &'a LedgerHeader,
+    slots: &'a [Slot],
+}
+
+impl<'a> Ledger<'a> {
+    /// A view of a header and its slots, wherever they lie.
+    pub const fn new(header: &'a LedgerHeader, slots: &'a [Slot]) -> Self {
+        Self { header, slots }
+    }
+
+    /// Makes zeroed shared memory a ledger of [`SLOTS`] slots.
+    ///
+    /// # Safety
+    /// `memory` must be valid for reads and writes of `length` bytes for as long as `'a`, and be changed meanwhile
+    /// through atomics only.
+    pub unsafe fn create(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
+        // SAFETY: the caller's promise is the one that `view` asks for.
+        let ledger = unsafe { Self::view(memory, length) }?;
+        ledger.header.set(SLOTS);
+        Ok(ledger)
+    }
+
+    /// Recognises a ledger in shared memory. Its own word on its size is not trusted: it is always [`SLOTS`] slots.
+    ///
+    /// # Safety
+    /// As for [`Self::create`].
+    pub unsafe fn open(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
+        // SAFETY: the caller's promise is the one that `view` asks for.
+        let ledger = unsafe { Self::view(memory, length) }?;
+        let header = ledger.header;
+        let ours = header.magic.load(Ordering::Acquire) == MAGIC
+            && header.version.load(Ordering::Relaxed) == VERSION
+            && header.slots.load(Ordering::Relaxed) as usize == SLOTS;
+        if ours { Ok(ledger) } else { Err(LedgerError::Foreign) }
+    }
+
+    /// # Safety
+    /// As for [`Self::create`].
+    unsafe fn view(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
+        if length < FILE_LENGTH || !memory.cast::<LedgerHeader>().is_aligned() {
+            return Err(LedgerError::Memory(length));
+        }
+        // SAFETY: size and alignment were checked, validity is the caller's promise, atomics accept any bytes, and
+        // the slots begin one header (64 bytes, the alignment of both) after the start.
+        unsafe {
+            let header = &*memory.cast::<LedgerHeader>();
+            let slots = core::slice::from_raw_parts(memory.byte_add(HEADER_LENGTH).cast::<Slot>(), SLOTS);
+            Ok(Self { header, slots })
+        }
+    }
+
+    /// One slot.
+    pub fn slot(&self, index: u32) -> Option<&'a Slot> {
+        self.slots.get(index as usize)
+    }
+
+    /// The agent gives a slot to a process: from now on sums include it. Returns it, zeroed.
+    pub fn assign(&self, index: u32) -> Option<&'a Slot> {
+        let slot = self.slot(index)?;
+        slot.clear();
+        self.header.high_water.fetch_max(index + 1, Ordering::SeqCst);
+        Some(slot)
+    }
+
+    /// The agent takes a slot back, once its process is dead beyond doubt (its pidfd says so, or it said so itself
+    /// by a release). Returns the bytes that it still counted.
+    pub fn reclaim(&self, index: u32) -> Option<u64> {
+        let slot = self.slot(index)?;
+        let bytes = slot.charge();
+        slot.clear();
+        Some(bytes)
+    }
+
+    /// Bytes that the pod holds or is about to hold. Never less than it holds.
+    pub fn charged(&self) -> u64 {
+        self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.charge()))
+    }
+
+    /// Bytes that the pod holds, without what is only announced.
+    pub fn committed(&self) -> u64 {
+        self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.committed()))
+    }
+
+    fn used_slots(&self) -> &'a [Slot] {
+        let used = self.header.high_water.load(Ordering::SeqCst) as usize;
+        &self.slots[..used.min(self.slots.len())]
+    }
+
+    /// Reserves `bytes` for the process in slot `index`, so that the pod stays within `limit` bytes.
+    ///
+    /// Where only somebody else's announcement stands in the way, `wait` is called with 0, 1, 2… before each further
+    /// attempt; it may yield or sleep, and gives up with `false`.
+    pub fn reserve(
+        &self,
+        index: u32,
+        bytes: u64,
+        limit: u64,
+        mut wait: impl FnMut(u32) -> bool,
+    ) -> Result<Reservation<'a>, ReserveError> {
+        let slot = self.slot(index).ok_or(ReserveError::NoSuchSlot(index))?;
+        let mut attempt = 0;
+        loop {
+            // Before anything is announced: an absurd size must not wrap the counter around.
+            if bytes > limit {
+                return Err(ReserveError::OutOfMemory { wanted: bytes, held: self.committed(), limit });
+            }
+            slot.pending.fetch_add(bytes, Ordering::SeqCst);
+            if self.charged() <= limit {
+                return Ok(Reservation { slot, bytes });
+            }
+            subtract(&slot.pending, bytes);
+            let held = self.committed();
+            if held.saturating_add(bytes) > limit {
+                return Err(ReserveError::OutOfMemory { wanted: bytes, held, limit });
+            }
+            if !wait(attempt) {
+                return Err(ReserveError::Contended);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Charges `bytes` that the driver has taken already, whatever the limit says: truth comes before limits.
+    pub fn charge_anyway(&self, index: u32, bytes: u64) {
+        if let Some(slot) = self.slot(index) {
+            slot.committed.fetch_add(bytes, Ordering::SeqCst);
+        }
+    }
+}
+
+impl LedgerHeader {
+    fn set(&self, slots: usize) {
+        self.slots.store(u32::try_from(slots).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// A header outside shared memory, for a ledger of `slots` slots.
+    pub fn in_private_memory(slots: usize) -> Self {
+        let header = Self {
+            magic: AtomicU32::new(0),
+            version: AtomicU32::new(0),
+            slots: AtomicU32::new(0),
+            high_water: AtomicU32::new(0),
+        };
+        header.set(slots);
+        header
+    }
+}
+
+/// Memory that is announced and must be committed or cancelled. Dropping it does neither: the caller may be on its
+/// way through the driver, and a lost reservation costs the process its own share, not the pod its limit.
+#[derive(Debug)]
+#[must_use = "a reservation is charged until it is committed or cancelled"]
+pub struct Reservation<'a> {
+    slot: &'a Slot,
+    bytes: u64,
+}
+
+impl Reservation<'_> {
+    /// Bytes announced.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The driver took `actual` bytes: charged first, then no longer announced.
+    pub fn commit(self, actual: u64) {
+        self.slot.committed.fetch_add(actual, Ordering::SeqCst);
+        subtract(&self.slot.pending, self.bytes);
+    }
+
+    /// The driver took nothing.
+    pub fn cancel(self) {
+        subtract(&self.slot.pending, self.bytes);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

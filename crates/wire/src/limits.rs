@@ -1,0 +1,281 @@
+//! The limits page: what a pod may use and how it stands, written by the agent and read by the pod's processes.
+//!
+//! The agent makes it as a memfd that nobody else can write or resize. A reader maps it read-only and reads single
+//! fields, or a consistent [`Limits`] by [`LimitsPage::read`]: the agent makes the sequence number odd while it
+//! writes, so a reader knows when to look again.
+
+use core::ffi::c_void;
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// First four bytes of the page.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLP");
+
+/// Layout of the page.
+pub const VERSION: u32 = 1;
+
+/// Length of the page's file in bytes: one page of memory.
+pub const FILE_LENGTH: usize = 4096;
+
+/// How often a reader looks again before it takes what it sees: the writer is done in nanoseconds, or was killed.
+const READ_ATTEMPTS: u32 = 64;
+
+/// Where a pod stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PodState {
+    /// It holds nothing and wants nothing.
+    Hibernating = 0,
+    /// It waits in the queue.
+    Ready = 1,
+    /// It holds a lease.
+    Running = 2,
+}
+
+impl PodState {
+    /// The state with this number; an unknown one counts as hibernating, which promises nothing.
+    pub const fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::Ready,
+            2 => Self::Running,
+            _ => Self::Hibernating,
+        }
+    }
+}
+
+/// What the page says, as one consistent value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Share of a card's computing time, 1..=100 percent.
+    pub core_percent: u32,
+    /// Device memory of the pod on its card, in bytes; of the likeliest card as long as none is granted.
+    pub memory_bytes: u64,
+    /// What one context is charged, in bytes, until it can be measured.
+    pub context_reserve_bytes: u64,
+    /// Where the pod stands.
+    pub state: PodState,
+    /// Place in the queue, 1 for the head; 0 when the pod does not wait.
+    pub position: u32,
+    /// Index in the card table of the granted card, or of the likeliest one as long as none is.
+    pub card: u32,
+}
+
+/// The page in shared memory. Only the agent writes it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct LimitsPage {
+    magic: AtomicU32,
+    version: AtomicU32,
+    sequence: AtomicU64,
+    memory_bytes: AtomicU64,
+    context_reserve_bytes: AtomicU64,
+    core_percent: AtomicU32,
+    state: AtomicU32,
+    position: AtomicU32,
+    card: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<LimitsPage>() == 48 && size_of::<LimitsPage>() <= FILE_LENGTH);
+
+/// Why a piece of memory is no limits page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitsError {
+    /// The memory is too small or not aligned to 8 bytes.
+    #[error("the limits page has {0} bytes, which is too few, or lies askew")]
+    Memory(usize),
+    /// It does not start as a limits page does.
+    #[error("this is not a limits page of layout {VERSION}")]
+    Foreign,
+}
+
+impl LimitsPage {
+    /// A page that says nothing yet, for tests and for the agent before it copies it into shared memory.
+    pub fn new(limits: &Limits) -> Self {
+        let page = Self {
+            magic: AtomicU32::new(MAGIC),
+            version: AtomicU32::new(VERSION),
+            sequence: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+            context_reserve_bytes: AtomicU64::new(0),
+            core_percent: AtomicU32::new(0),
+            state: AtomicU32::new(0),
+            position: AtomicU32::new(0),
+            card: AtomicU32::new(0),
+        };
+        page.publish(limits);
+        page
+    }
+
+    /// Makes zeroed shared memory a limits page.
+    ///
+    /// # Safety
+    /// `memory` must be valid for reads and writes of `length` bytes for as long as `'a`, and be changed meanwhile
+    /// through atomics only.
+    pub unsafe fn create<'a>(
+        memory: *mut c_void,
+        length: usize,
+        limits: &Limits,
+    ) -> Result<&'a Self, LimitsError> {
+        if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
+            return Err(LimitsError::Memory(length));
+        }
+        // SAFETY: big enough and aligned by the check above, valid by the caller's promise; atomics accept any bytes.
+        let page = unsafe { &*memory.cast::<Self>() };
+        page.publish(limits);
+        page.version.store(VERSION, Ordering::Relaxed);
+        page.magic.store(MAGIC, Ordering::Release);
+        Ok(page)
+    }
+
+    /// Recognises a limits page in shared memory. The page is only read through the answer if the mapping is
+    /// read-only, which this function cannot see: [`Self::publish`] would fault there.
+    ///
+    /// # Safety
+    /// `memory` must be valid for reads of `length` bytes for as long as `'a`, and be changed meanwhile through
+    /// atomics only.
+    pub unsafe fn open<'a>(memory: *const c_void, length: usize) -> Result<&'a Self, LimitsError> {
+        if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
+            return Err(LimitsError::Memory(length));
+        }
+        // SAFETY: as in `create`; a shared reference to atomics reads only unless a method writes.
+        let page = unsafe { &*memory.cast::<Self>() };
+        let ours =
+            page.magic.load(Ordering::Acquire) == MAGIC && page.version.load(Ordering::Relaxed) == VERSION;
+        if ours { Ok(page) } else { Err(LimitsError::Foreign) }
+    }
+
+    /// Says something new. One writer at a time: the agent's pool task.
+    pub fn publish(&self, limits: &Limits) {
+        let sequence = self.sequence.load(Ordering::Relaxed) & !1;
+        self.sequence.store(sequence + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.memory_bytes.store(limits.memory_bytes, Ordering::Relaxed);
+        self.context_reserve_bytes.store(limits.context_reserve_bytes, Ordering::Relaxed);
+        self.core_percent.store(limits.core_percent, Ordering::Relaxed);
+        self.state.store(limits.state as u32, Ordering::Relaxed);
+        self.position.store(limits.position, Ordering::Relaxed);
+        self.card.store(limits.card, Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    /// What the page says now, all fields from one and the same moment.
+    ///
+    /// If the agent died while it wrote, the fields may be of two moments; each on its own is still one it meant.
+    pub fn read(&self) -> Limits {
+        for _ in 0..READ_ATTEMPTS {
+            let before = self.sequence.load(Ordering::Acquire);
+            let limits = self.fields();
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
+                return limits;
+            }
+            core::hint::spin_loop();
+        }
+        self.fields()
+    }
+
+    fn fields(&self) -> Limits {
+        Limits {
+            core_percent: self.core_percent.load(Ordering::Relaxed),
+            memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
+            context_reserve_bytes: self.context_reserve_bytes.load(Ordering::Relaxed),
+            state: PodState::from_number(self.state.load(Ordering::Relaxed)),
+            position: self.position.load(Ordering::Relaxed),
+            card: self.card.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The memory limit alone, in bytes: all that the allocation path needs.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The place in the queue alone; 0 when the pod does not wait.
+    pub fn position(&self) -> u32 {
+        self.position.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn limits(n: u32) -> Limits {
+        Limits {
+            core_percent: n,
+            memory_bytes: u64::from(n),
+            context_reserve_bytes: u64::from(n),
+            state: PodState::from_number(n % 3),
+            position: n,
+            card: n,
+        }
+    }
+
+    /// A page-sized piece of memory, aligned as a mapping is.
+    #[repr(C, align(4096))]
+    struct Memory([u8; FILE_LENGTH]);
+
+    #[test]
+    fn what_was_published_is_read() {
+        let page = LimitsPage::new(&limits(1));
+        assert_eq!(page.read(), limits(1));
+        page.publish(&limits(50));
+        assert_eq!(page.read(), limits(50));
+        assert_eq!((page.memory_bytes(), page.position()), (50, 50));
+    }
+
+    #[test]
+    fn a_page_is_made_in_shared_memory_and_recognised_there() {
+        let mut memory = Memory([0; FILE_LENGTH]);
+        let start = memory.0.as_mut_ptr().cast();
+        // SAFETY: the memory outlives both views and is used through them only.
+        let (strange, made, opened) = unsafe {
+            let strange = LimitsPage::open(start, FILE_LENGTH).err();
+            let made = LimitsPage::create(start, FILE_LENGTH, &limits(7)).unwrap();
+            (strange, made, LimitsPage::open(start, FILE_LENGTH).unwrap())
+        };
+        assert_eq!(strange, Some(LimitsError::Foreign));
+        made.publish(&limits(8));
+        assert_eq!(opened.read(), limits(8));
+    }
+
+    #[test]
+    fn memory_that_is_too_small_or_askew_is_refused() {
+        let mut memory = Memory([0; FILE_LENGTH]);
+        let start = memory.0.as_mut_ptr().cast();
+        // SAFETY: nothing is read before the size and the place have been checked.
+        unsafe {
+            assert_eq!(LimitsPage::open(start, 47).err(), Some(LimitsError::Memory(47)));
+            assert_eq!(LimitsPage::open(start.byte_add(1), 64).err(), Some(LimitsError::Memory(64)));
+            assert_eq!(LimitsPage::create(start, 8, &limits(1)).err(), Some(LimitsError::Memory(8)));
+        }
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_of_a_change() {
+        let page = LimitsPage::new(&limits(0));
+        let done = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..20_000 {
+                    page.publish(&limits(n));
+                }
+                done.store(1, Ordering::Release);
+            });
+            while done.load(Ordering::Acquire) == 0 {
+                let seen = page.read();
+                assert_eq!(seen, limits(seen.position));
+            }
+        });
+    }
+
+    #[test]
+    fn a_writer_that_died_half_way_does_not_hang_readers() {
+        let page = LimitsPage::new(&limits(4));
+        page.sequence.store(5, Ordering::Relaxed);
+        assert_eq!(page.read(), limits(4));
+        page.publish(&limits(6));
+        assert_eq!(page.sequence.load(Ordering::Relaxed) % 2, 0);
+    }
+}

@@ -1,0 +1,409 @@
+//! Frames on the agent's `SOCK_SEQPACKET` socket: one frame, one packet.
+//!
+//! Every frame starts with a [`Header`]; its kind fixes its length, so a packet that is shorter or longer is refused
+//! as a whole. All numbers are little endian. Descriptors travel beside a frame (`SCM_RIGHTS`) and are each side's own
+//! business; which frames carry which is said at each of them.
+//!
+//! | direction | frame | answered by |
+//! |---|---|---|
+//! | shim → agent | [`Hello`] | [`Welcome`] or [`Refused`] |
+//! | shim → agent | [`Acquire`] | [`Granted`] when the pod's turn has come, or [`Refused`] |
+//! | shim → agent | [`Release`] | nothing |
+//! | both ways | [`Kind::Control`] | JSON, which this room does not read |
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{CardUuid, text};
+
+/// First four bytes of every frame: "GPOL" in the order of the bytes.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"GPOL");
+
+/// The protocol that this build speaks. It changes only when an older peer could no longer be understood.
+pub const VERSION: u16 = 1;
+
+/// Longest frame of the shim's protocol, in bytes; a control packet may be longer.
+pub const MAX_FRAME: usize = 4096;
+
+/// Longest sentence of a [`Refused`], in bytes.
+pub const MAX_SENTENCE: usize = 512;
+
+/// Longest name of a pod, in bytes: a Kubernetes namespace (63), a slash and a name (253), with room to spare.
+pub const MAX_POD_NAME: usize = 320;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// A person's or tool's request to the agent, or the answer: JSON follows the header.
+    Control = 0,
+    /// [`Hello`].
+    Hello = 1,
+    /// [`Welcome`].
+    Welcome = 2,
+    /// [`Refused`].
+    Refused = 3,
+    /// [`Acquire`].
+    Acquire = 4,
+    /// [`Granted`].
+    Granted = 5,
+    /// [`Release`].
+    Release = 6,
+}
+
+impl Kind {
+    /// The kind with this number, if there is one.
+    pub const fn from_number(number: u16) -> Option<Self> {
+        Some(match number {
+            0 => Self::Control,
+            1 => Self::Hello,
+            2 => Self::Welcome,
+            3 => Self::Refused,
+            4 => Self::Acquire,
+            5 => Self::Granted,
+            6 => Self::Release,
+            _ => return None,
+        })
+    }
+}
+
+/// What every frame starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    magic: U32,
+    version: U16,
+    kind: U16,
+}
+
+impl Header {
+    /// The header of a frame of this kind.
+    pub const fn new(kind: Kind) -> Self {
+        Self { magic: U32::new(MAGIC), version: U16::new(VERSION), kind: U16::new(kind as u16) }
+    }
+}
+
+/// A process introduces itself, as its first frame on a new connection.
+///
+/// With `resume` set, the process holds that lease from before the agent (re)started, and the descriptor of its
+/// ledger travels with the frame; the agent takes it back only if it is the very file that the agent once made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Hello {
+    header: Header,
+    resume: U64,
+    card: CardUuid,
+    slot: U32,
+    reserved: U32,
+}
+
+impl Hello {
+    /// A process that holds nothing yet. `card` is the one it was given earlier in its life, or [`crate::NO_CARD`].
+    pub const fn fresh(card: CardUuid) -> Self {
+        Self {
+            header: Header::new(Kind::Hello),
+            resume: U64::ZERO,
+            card,
+            slot: U32::new(u32::MAX),
+            reserved: U32::ZERO,
+        }
+    }
+
+    /// A process that comes back with a lease, its card and its slot in the ledger. A lease id is never 0.
+    pub const fn resuming(lease: u64, card: CardUuid, slot: u32) -> Self {
+        Self { resume: U64::new(lease), slot: U32::new(slot), ..Self::fresh(card) }
+    }
+
+    /// The lease that the process says it holds.
+    pub const fn resume(&self) -> Option<u64> {
+        match self.resume.get() {
+            0 => None,
+            lease => Some(lease),
+        }
+    }
+
+    /// The card that the process uses or used, or [`crate::NO_CARD`].
+    pub const fn card(&self) -> CardUuid {
+        self.card
+    }
+
+    /// The slot in the ledger that the process says is its own; only of interest when it resumes.
+    pub const fn slot(&self) -> Option<u32> {
+        match self.slot.get() {
+            u32::MAX => None,
+            slot => Some(slot),
+        }
+    }
+}
+
+/// The agent knows the caller and takes it in.
+///
+/// Three descriptors travel with the frame, in this order: limits page, ledger, card table. An answer to a resuming
+/// [`Hello`] carries them too; the shim keeps the ledger that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Welcome {
+    header: Header,
+    slot: U32,
+    reserved: U32,
+    pod: [u8; MAX_POD_NAME],
+}
+
+impl Welcome {
+    /// Tells a process its slot in the ledger (an index) and the pod it belongs to.
+    pub fn new(slot: u32, pod: &str) -> Self {
+        Self {
+            header: Header::new(Kind::Welcome),
+            slot: U32::new(slot),
+            reserved: U32::ZERO,
+            pod: text::pack(pod),
+        }
+    }
+
+    /// The process's slot in the ledger.
+    pub const fn slot(&self) -> u32 {
+        self.slot.get()
+    }
+
+    /// The pod's name, for messages to people.
+    pub fn pod(&self) -> &str {
+        text::unpack(&self.pod)
+    }
+}
+
+/// Why the agent refuses. Numbers are part of the protocol; a shim takes an unknown one as [`Reason::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    /// Anything that needs no number of its own; the sentence says it.
+    Other = 0,
+    /// The caller belongs to no pod that the agent knows.
+    NotRegistered = 1,
+    /// The pod's ledger has no free slot.
+    NoSlot = 2,
+    /// The agent speaks another version of the protocol.
+    Version = 3,
+    /// The frame could not be read, or came out of turn.
+    Malformed = 4,
+    /// The card that the process must keep is lost or gone.
+    CardGone = 5,
+    /// The pod is being stopped or has been removed.
+    Stopped = 6,
+}
+
+impl Reason {
+    /// The reason with this number.
+    pub const fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::NotRegistered,
+            2 => Self::NoSlot,
+            3 => Self::Version,
+            4 => Self::Malformed,
+            5 => Self::CardGone,
+            6 => Self::Stopped,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The agent says no, and why in one sentence that the user will read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Refused {
+    header: Header,
+    reason: U32,
+    sentence: [u8; MAX_SENTENCE],
+}
+
+impl Refused {
+    /// A refusal; a sentence over [`MAX_SENTENCE`] bytes is cut.
+    pub fn new(reason: Reason, sentence: &str) -> Self {
+        Self {
+            header: Header::new(Kind::Refused),
+            reason: U32::new(reason as u32),
+            sentence: text::pack(sentence),
+        }
+    }
+
+    /// Why.
+    pub const fn reason(&self) -> Reason {
+        Reason::from_number(self.reason.get())
+    }
+
+    /// The sentence for the user.
+    pub fn sentence(&self) -> &str {
+        text::unpack(&self.sentence)
+    }
+}
+
+/// A process wants its pod to hold a card. Its pod's place in the queue is read from the limits page meanwhile.
+///
+/// Asking again on a new connection changes nothing: the place belongs to the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Acquire {
+    header: Header,
+    only: CardUuid,
+}
+
+impl Acquire {
+    /// Any card, or with `only` other than [`crate::NO_CARD`] that one: a process keeps its first card.
+    pub const fn new(only: CardUuid) -> Self {
+        Self { header: Header::new(Kind::Acquire), only }
+    }
+
+    /// The one card that will do, or [`crate::NO_CARD`] for any.
+    pub const fn only(&self) -> CardUuid {
+        self.only
+    }
+}
+
+/// The pod holds a card from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Granted {
+    header: Header,
+    lease: U64,
+    card: CardUuid,
+    index: U32,
+    reserved: U32,
+}
+
+impl Granted {
+    /// A lease (id never 0) of the card at `index` of the card table.
+    pub const fn new(lease: u64, card: CardUuid, index: u32) -> Self {
+        Self {
+            header: Header::new(Kind::Granted),
+            lease: U64::new(lease),
+            card,
+            index: U32::new(index),
+            reserved: U32::ZERO,
+        }
+    }
+
+    /// The lease's id.
+    pub const fn lease(&self) -> u64 {
+        self.lease.get()
+    }
+
+    /// The card's uuid.
+    pub const fn card(&self) -> CardUuid {
+        self.card
+    }
+
+    /// The card's index in the card table.
+    pub const fn index(&self) -> u32 {
+        self.index.get()
+    }
+}
+
+/// This process's last context is gone and its slot in the ledger is zero.
+///
+/// The pod's lease ends when every one of its processes has said so or died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Release {
+    header: Header,
+}
+
+impl Release {
+    /// The frame.
+    pub const fn new() -> Self {
+        Self { header: Header::new(Kind::Release) }
+    }
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 8);
+    assert!(size_of::<Hello>() == 40);
+    assert!(size_of::<Welcome>() == 16 + MAX_POD_NAME);
+    assert!(size_of::<Refused>() == 12 + MAX_SENTENCE);
+    assert!(size_of::<Acquire>() == 24);
+    assert!(size_of::<Granted>() == 40);
+    assert!(size_of::<Release>() == 8);
+    assert!(size_of::<Refused>() <= MAX_FRAME);
+};
+
+/// A frame that has been recognised. It borrows the packet, so nothing is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// The JSON bytes of a control packet, unread.
+    Control(&'a [u8]),
+    /// A process introduces itself.
+    Hello(&'a Hello),
+    /// It is taken in.
+    Welcome(&'a Welcome),
+    /// It is turned away.
+    Refused(&'a Refused),
+    /// It wants a card.
+    Acquire(&'a Acquire),
+    /// It has one.
+    Granted(&'a Granted),
+    /// It needs none any more.
+    Release(&'a Release),
+}
+
+/// Why a packet is no frame of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not even a header.
+    #[error("a packet of {0} bytes is too short for a gpupool frame")]
+    TooShort(usize),
+    /// The first four bytes are not [`MAGIC`].
+    #[error("this is not a gpupool frame (it starts with {0:#010x})")]
+    Foreign(u32),
+    /// The peer speaks another version.
+    #[error(
+        "the peer speaks protocol version {0}, this side speaks {VERSION}: use programs of the same release"
+    )]
+    Version(u16),
+    /// No such kind.
+    #[error("frames of kind {0} are unknown here")]
+    Kind(u16),
+    /// The length is wrong for the kind.
+    #[error("a frame of kind {kind:?} cannot be {length} bytes long")]
+    Length {
+        /// The kind that the header names.
+        kind: Kind,
+        /// The packet's length in bytes.
+        length: usize,
+    },
+}
+
+/// Recognises one packet.
+pub fn decode(packet: &[u8]) -> Result<Message<'_>, DecodeError> {
+    let (header, body) = Header::ref_from_prefix(packet).map_err(|_| DecodeError::TooShort(packet.len()))?;
+    if header.magic.get() != MAGIC {
+        return Err(DecodeError::Foreign(header.magic.get()));
+    }
+    if header.version.get() != VERSION {
+        return Err(DecodeError::Version(header.version.get()));
+    }
+    let number = header.kind.get();
+    let kind = Kind::from_number(number).ok_or(DecodeError::Kind(number))?;
+    Ok(match kind {
+        Kind::Control => Message::Control(body),
+        Kind::Hello => Message::Hello(whole(packet, kind)?),
+        Kind::Welcome => Message::Welcome(whole(packet, kind)?),
+        Kind::Refused => Message::Refused(whole(packet, kind)?),
+        Kind::Acquire => Message::Acquire(whole(packet, kind)?),
+        Kind::Granted => Message::Granted(whole(packet, kind)?),
+        Kind::Release => Message::Release(whole(packet, kind)?),
+    })
+}
+
+fn whole<T>(packet: &[u8], kind: Kind) -> Result<&T, DecodeError>
+where
+    T: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    T::ref_from_bytes(packet).map_err(|_| DecodeError::Length { kind, length: packet.len() })
+}
+
+#[cfg(test)]
+mod tests;
