@@ -1,1 +1,8 @@
-//! Pure decisions: the vocabulary and the pool.
+//! Pure decisions: what a share of a card is, and who of a node's pods holds which card when.
+//!
+//! Nothing here knows a clock, a file, a socket or Kubernetes. Time and events come in as arguments, decisions
+//! go out as values, and a refusal is a value with the sentence that the user reads. The same events give the
+//! same decisions, so every run can be replayed.
+
+pub mod pool;
+pub mod share;

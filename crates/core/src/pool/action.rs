@@ -1,0 +1,111 @@
+//! What the pool tells the agent to do.
+
+use std::fmt;
+
+use super::config::Limits;
+use super::ident::{CardUuid, LeaseId, Millis, PodId};
+
+/// A decision, to be carried out in the order given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+pub enum Action {
+    /// The pod holds the card from now on.
+    Grant {
+        /// Who.
+        pod: PodId,
+        /// Which card.
+        card: CardUuid,
+        /// The lease's number, which [`super::Event::Released`] repeats.
+        lease: LeaseId,
+        /// What the lease lets it use.
+        limits: Limits,
+    },
+    /// A running pod makes room for the head of the queue. Said once for each pair, before the victim's
+    /// [`Action::Terminate`].
+    Preempted {
+        /// Who gives up its card.
+        victim: PodId,
+        /// Who was the head of the queue and couldn't be placed.
+        beneficiary: PodId,
+        /// The card.
+        card: CardUuid,
+    },
+    /// Send SIGTERM to the pod's GPU processes.
+    Terminate {
+        /// Whose.
+        pod: PodId,
+        /// On which card.
+        card: CardUuid,
+        /// Under which lease.
+        lease: LeaseId,
+        /// What for.
+        why: Why,
+        /// When the grace is over and [`Action::Kill`] follows.
+        kill_at: Millis,
+    },
+    /// The grace is over: send SIGKILL to the pod's GPU processes. Said once a lease.
+    Kill {
+        /// Whose.
+        pod: PodId,
+        /// On which card.
+        card: CardUuid,
+        /// Under which lease.
+        lease: LeaseId,
+        /// What for.
+        why: Why,
+    },
+    /// The pod's lease is over and its share is back; the pod hibernates. When one of its processes asked
+    /// meanwhile, it waits again at once, at the tail of the queue.
+    Hibernated {
+        /// Who.
+        pod: PodId,
+        /// Which card it held.
+        card: CardUuid,
+        /// The lease that is over.
+        lease: LeaseId,
+        /// Why it was told to terminate; `None` when it ended by itself.
+        why: Option<Why>,
+    },
+    /// What a running pod may use has changed.
+    LimitsChanged {
+        /// Who.
+        pod: PodId,
+        /// What counts now.
+        limits: Limits,
+    },
+}
+
+/// Why a running pod is told to terminate. Its text is the sentence that the pod's owner reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+pub enum Why {
+    /// It had held its card for `podMaxDuration`, and another couldn't be placed.
+    Preempted {
+        /// The head of the queue at that moment.
+        by: PodId,
+    },
+    /// It had been idle for `idleRelease`, and another couldn't be placed.
+    IdleRelease {
+        /// The head of the queue at that moment.
+        by: PodId,
+    },
+    /// Its card doesn't work any more.
+    CardLost,
+    /// It was removed from the node.
+    Stopped,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preempted { by } => {
+                write!(f, "pre-empted for `{by}`: its time on the card was up and `{by}` waits for room")
+            }
+            Self::IdleRelease { by } => {
+                write!(f, "released for `{by}`: it was idle and `{by}` waits for room")
+            }
+            Self::CardLost => f.write_str("its card is lost"),
+            Self::Stopped => f.write_str("it was stopped"),
+        }
+    }
+}
