@@ -1,0 +1,167 @@
+//! Who is calling: from a process to the pod it belongs to.
+//!
+//! Nothing that a process says about itself is believed, neither its words nor its environment. Standalone, a
+//! process belongs to the nearest of its ancestors that the agent knows. In a cluster the cgroup will say it:
+//! another [`Identify`], the rest of the agent stays as it is.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::procfs::{Proc, ProcessKey, Stat};
+
+/// How often a walk starts again because a process on the way ended under it.
+const ATTEMPTS: u32 = 8;
+
+/// How far up the walk goes. Deeper trees than this are somebody's joke.
+const DEEPEST: u32 = 1024;
+
+/// Why a caller has no pod.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Stranger {
+    /// No ancestor is known.
+    #[error("process {0} was not started by gpupool run: start it with gpupool run --core R[:L] --memory R[:L] -- command")]
+    Unregistered(u32),
+    /// It ended before it could be looked at.
+    #[error("process {0} has ended")]
+    Gone(u32),
+    /// The tree above it never stood still.
+    #[error("the ancestors of process {0} change too fast to be followed: try again")]
+    Restless(u32),
+}
+
+/// Finds the pod of a process.
+pub trait Identify {
+    /// The name of the pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked.
+    fn pod_of(&self, caller: ProcessKey) -> Result<&str, Stranger>;
+}
+
+/// Standalone identity: the nearest known ancestor, the process itself included.
+///
+/// Known are the registered `gpupool run` processes and everybody who was found to belong to one, so that a
+/// program's children keep their place when `gpupool run` itself was killed.
+#[derive(Debug, Default)]
+pub struct Ancestry {
+    proc: Proc,
+    known: BTreeMap<ProcessKey, String>,
+}
+
+impl Ancestry {
+    /// Nobody is known yet.
+    pub fn new(proc: Proc) -> Self {
+        Self { proc, known: BTreeMap::new() }
+    }
+
+    /// From now on `process` and its descendants belong to `pod`.
+    pub fn learn(&mut self, process: ProcessKey, pod: &str) {
+        self.known.insert(process, pod.to_owned());
+    }
+
+    /// `process` has ended. Its children are found through their new parent, or not at all.
+    pub fn forget(&mut self, process: ProcessKey) {
+        self.known.remove(&process);
+    }
+
+    fn walk(&self, caller: ProcessKey) -> Result<Option<&str>, Moved> {
+        let mut at = caller;
+        for _ in 0..DEEPEST {
+            if let Some(pod) = self.known.get(&at) {
+                return Ok(Some(pod));
+            }
+            let here = self.look(at)?;
+            if here.parent == 0 {
+                return Ok(None);
+            }
+            let parent = self.proc.stat(here.parent).ok_or(Moved)?;
+            // A parent younger than its child is another process under a dead one's id.
+            if parent.key.start > at.start {
+                return Err(Moved);
+            }
+            at = parent.key;
+        }
+        Ok(None)
+    }
+
+    fn look(&self, key: ProcessKey) -> Result<Stat, Moved> {
+        self.proc.stat(key.pid).filter(|stat| stat.key == key).ok_or(Moved)
+    }
+}
+
+/// A process on the way ended: its children have another parent now.
+struct Moved;
+
+impl Identify for Ancestry {
+    fn pod_of(&self, caller: ProcessKey) -> Result<&str, Stranger> {
+        for _ in 0..ATTEMPTS {
+            match self.walk(caller) {
+                Ok(Some(pod)) => return Ok(pod),
+                Ok(None) => return Err(Stranger::Unregistered(caller.pid)),
+                Err(Moved) if self.look(caller).is_err() => return Err(Stranger::Gone(caller.pid)),
+                Err(Moved) => {}
+            }
+        }
+        Err(Stranger::Restless(caller.pid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procfs::fixture;
+
+    fn key(pid: u32, start: u64) -> ProcessKey {
+        ProcessKey { pid, start }
+    }
+
+    #[test]
+    fn the_nearest_registered_ancestor_decides() {
+        let (_place, proc) =
+            fixture::of(&[(1, 0, 1), (10, 1, 100), (11, 10, 110), (12, 11, 120), (13, 12, 130)]);
+        let mut ancestry = Ancestry::new(proc);
+        ancestry.learn(key(10, 100), "outer");
+        assert_eq!(ancestry.pod_of(key(13, 130)), Ok("outer"));
+        ancestry.learn(key(12, 120), "inner");
+        assert_eq!(ancestry.pod_of(key(13, 130)), Ok("inner"));
+        assert_eq!(ancestry.pod_of(key(11, 110)), Ok("outer"));
+    }
+
+    #[test]
+    fn without_a_registered_ancestor_the_refusal_says_what_to_type() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 100)]);
+        let refused = Ancestry::new(proc).pod_of(key(10, 100)).unwrap_err();
+        assert_eq!(refused, Stranger::Unregistered(10));
+        assert!(refused.to_string().contains("gpupool run"));
+    }
+
+    #[test]
+    fn a_registered_process_whose_id_was_given_out_again_lends_its_pod_to_nobody() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 500), (11, 10, 510)]);
+        let mut ancestry = Ancestry::new(proc);
+        ancestry.learn(key(10, 100), "long gone");
+        assert_eq!(ancestry.pod_of(key(11, 510)), Err(Stranger::Unregistered(11)));
+    }
+
+    #[test]
+    fn a_parent_younger_than_its_child_is_never_followed() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 900), (11, 10, 110)]);
+        let mut ancestry = Ancestry::new(proc);
+        ancestry.learn(key(10, 900), "newcomer");
+        assert_eq!(ancestry.pod_of(key(11, 110)), Err(Stranger::Restless(11)));
+    }
+
+    #[test]
+    fn children_of_a_known_member_are_known_after_the_first_ancestor_died() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1), (11, 1, 110), (12, 11, 120)]);
+        let mut ancestry = Ancestry::new(proc);
+        ancestry.learn(key(10, 100), "a");
+        ancestry.learn(key(11, 110), "a");
+        ancestry.forget(key(10, 100));
+        assert_eq!(ancestry.pod_of(key(12, 120)), Ok("a"));
+    }
+
+    #[test]
+    fn a_caller_that_ended_is_called_gone() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1)]);
+        assert_eq!(Ancestry::new(proc).pod_of(key(99, 5)), Err(Stranger::Gone(99)));
+    }
+}

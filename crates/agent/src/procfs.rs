@@ -1,0 +1,181 @@
+//! What `/proc` says about processes: parents, start times, the boot. Nothing here decides who may do what.
+//!
+//! The root is a value, so that tests can lay out a `/proc` of their own.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A process for as long as the machine is up: the kernel gives out ids again, but not with the same start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessKey {
+    /// The process id in the agent's pid namespace, never 0.
+    pub pid: u32,
+    /// Clock ticks after boot at which it started (`/proc/<pid>/stat`, field 22).
+    pub start: u64,
+}
+
+/// What one line of `/proc/<pid>/stat` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// The process itself.
+    pub key: ProcessKey,
+    /// Its parent's id, 0 where it has none in this namespace.
+    pub parent: u32,
+    /// True when it has ended and only waits for its parent to look.
+    pub zombie: bool,
+}
+
+/// A mounted `/proc`.
+#[derive(Debug, Clone)]
+pub struct Proc {
+    root: PathBuf,
+}
+
+impl Default for Proc {
+    fn default() -> Self {
+        Self::at("/proc")
+    }
+}
+
+impl Proc {
+    /// A `/proc` at another place.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The process's line, or nothing when there is no such process.
+    pub fn stat(&self, pid: u32) -> Option<Stat> {
+        let text = std::fs::read(self.root.join(pid.to_string()).join("stat")).ok()?;
+        parse_stat(&text).filter(|stat| stat.key.pid == pid)
+    }
+
+    /// The process's name as the kernel keeps it (at most 15 bytes), for people.
+    pub fn name(&self, pid: u32) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join(pid.to_string()).join("comm")).ok()?;
+        Some(text.trim_end().to_owned())
+    }
+
+    /// The names of all descriptors of a process, as paths that open what they stand for.
+    pub fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
+        let directory = self.root.join(pid.to_string()).join("fd");
+        let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+        entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    }
+
+    /// All processes that descend from `ancestor` at this moment, itself not included.
+    pub fn descendants(&self, ancestor: ProcessKey) -> Vec<ProcessKey> {
+        let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        let all: Vec<Stat> = entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter_map(|pid: u32| self.stat(pid))
+            .filter(|stat| !stat.zombie)
+            .collect();
+        let mut found = vec![ancestor];
+        let mut looked_at = 0;
+        while let Some(parent) = found.get(looked_at).copied() {
+            looked_at += 1;
+            // A child is never older than its parent: an id that was given out again is no parent.
+            found.extend(
+                all.iter()
+                    .filter(|child| child.parent == parent.pid && child.key.start >= parent.start)
+                    .map(|child| child.key),
+            );
+        }
+        found.remove(0);
+        found
+    }
+
+    /// The kernel's name for this boot: process ids and start times mean nothing after the next one.
+    pub fn boot_id(&self) -> std::io::Result<String> {
+        let text = std::fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Where this `/proc` is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+/// Takes a `stat` line apart. The name in brackets may hold anything, brackets and line ends too, so the
+/// fields are counted from the last closing bracket.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let pid = std::str::from_utf8(text.get(..open)?).ok()?.trim().parse().ok()?;
+    let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    // After the name: state is field 3, ppid 4, starttime 22.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let state = fields.first()?;
+    Some(Stat {
+        key: ProcessKey { pid, start: fields.get(19)?.parse().ok()? },
+        parent: fields.get(1)?.parse().ok()?,
+        zombie: matches!(*state, "Z" | "X" | "x"),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    //! A `/proc` made of files.
+
+    use super::Proc;
+
+    /// Writes `(pid, parent, start)` as a `/proc` into a temporary directory.
+    pub(crate) fn of(processes: &[(u32, u32, u64)]) -> (tempfile::TempDir, Proc) {
+        let place = tempfile::tempdir().unwrap();
+        for (pid, parent, start) in processes {
+            let directory = place.path().join(pid.to_string());
+            std::fs::create_dir(&directory).unwrap();
+            std::fs::write(directory.join("stat"), line(*pid, "a program", *parent, *start)).unwrap();
+        }
+        let proc = Proc::at(place.path());
+        (place, proc)
+    }
+
+    pub(crate) fn line(pid: u32, name: &str, parent: u32, start: u64) -> String {
+        let between = ["0"; 17].join(" ");
+        format!("{pid} ({name}) S {parent} {between} {start} 0 0\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_full_of_brackets_does_not_shift_the_fields() {
+        let stat = parse_stat(fixture::line(42, "evil) S 1 (", 7, 99).as_bytes()).unwrap();
+        assert_eq!(stat, Stat { key: ProcessKey { pid: 42, start: 99 }, parent: 7, zombie: false });
+    }
+
+    #[test]
+    fn a_cut_line_tells_nothing() {
+        let line = fixture::line(42, "a", 7, 99);
+        for length in 0..line.len() - "99 0 0\n".len() {
+            assert_eq!(parse_stat(&line.as_bytes()[..length]), None, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn this_process_has_its_real_parent() {
+        let stat = Proc::default().stat(std::process::id()).unwrap();
+        assert_eq!(stat.parent, std::os::unix::process::parent_id());
+        assert!(!stat.zombie);
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_a_reused_id_is_no_parent() {
+        let (_place, proc) = fixture::of(&[
+            (10, 1, 100),
+            (11, 10, 110),
+            (12, 11, 120),
+            (20, 1, 90),
+            // 30 is older than 11: its parent was another process with that id.
+            (30, 11, 105),
+        ]);
+        let mut found = proc.descendants(ProcessKey { pid: 10, start: 100 });
+        found.sort();
+        assert_eq!(found, [ProcessKey { pid: 11, start: 110 }, ProcessKey { pid: 12, start: 120 }]);
+    }
+}
