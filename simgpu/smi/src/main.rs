@@ -1,3 +1,25 @@
-//! A small nvidia-smi over NVML.
+//! A small `nvidia-smi`: the usual table, list and queries, over whatever `libnvidia-ml.so.1` the loader finds.
+//!
+//! It reads cards through NVML only, as any tool does, so that library paths and preloads have their say over what it
+//! shows. It must not know how a simulated card works, but for the two options that lose a card and bring it back.
 
-fn main() {}
+mod arguments;
+mod clock;
+mod query;
+mod reading;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match run::run(&arguments::Arguments::parse()) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

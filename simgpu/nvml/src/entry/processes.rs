@@ -1,0 +1,128 @@
+//! Who uses a card: the lists of processes, in their old and new layouts.
+
+use super::{card, entries};
+use crate::Code;
+use crate::cards::Cards;
+use crate::layout::{Device, ProcessInfo, ProcessInfoV1};
+
+/// In a place for an instance of a divided card: the card is whole.
+const NO_INSTANCE: u32 = u32::MAX;
+
+entries! {
+    /// Processes that compute, in the first layout.
+    fn nvmlDeviceGetComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+        // SAFETY: by this function's own contract.
+        unsafe { give(&computing(cards, device)?, count, list) }
+    }
+
+    /// Processes that compute.
+    fn nvmlDeviceGetComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        // SAFETY: by this function's own contract.
+        unsafe { give(&computing(cards, device)?, count, list) }
+    }
+
+    /// Processes that compute.
+    fn nvmlDeviceGetComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        // SAFETY: by this function's own contract.
+        unsafe { give(&computing(cards, device)?, count, list) }
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+
+    /// Processes that draw: none.
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+
+    /// Processes of a multi-process service: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+
+    /// Processes of a multi-process service: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+
+    /// Processes of a multi-process service: none.
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+        card(cards, device)?;
+        // SAFETY: by this function's own contract.
+        unsafe { give(&[], count, list) }
+    }
+}
+
+impl From<&Process> for ProcessInfoV1 {
+    fn from(process: &Process) -> Self {
+        Self { pid: process.pid, used_memory: process.used_memory }
+    }
+}
+
+impl From<&Process> for ProcessInfo {
+    fn from(process: &Process) -> Self {
+        let Process { pid, used_memory } = *process;
+        Self { pid, used_memory, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
+    }
+}
+
+/// A process that can be seen from here, and its bytes.
+struct Process {
+    pid: u32,
+    used_memory: u64,
+}
+
+/// Those that the caller's pid namespace has no number for are left out.
+fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, Code> {
+    let processes = card(cards, device)?.processes().into_iter();
+    Ok(processes.filter_map(|one| Some(Process { pid: one.pid?, used_memory: one.memory })).collect())
+}
+
+/// Fills the caller's list, or says how long it must be. A caller asks with a count of 0 first and, told that this is
+/// not enough, comes back with room for a few more, since the list may grow meanwhile.
+///
+/// # Safety
+/// `count` is null or can be read and written; `list` is null or has room for `*count` entries.
+unsafe fn give<T: for<'a> From<&'a Process>>(
+    processes: &[Process],
+    count: *mut u32,
+    list: *mut T,
+) -> Result<(), Code> {
+    if count.is_null() {
+        return Err(Code::InvalidArgument);
+    }
+    let needed = u32::try_from(processes.len()).map_err(|_| Code::Unknown)?;
+    // SAFETY: not null, and the caller's promise is ours.
+    let room = unsafe { count.replace(needed) };
+    if needed == 0 {
+        return Ok(());
+    }
+    if room < needed {
+        return Err(Code::InsufficientSize);
+    }
+    if list.is_null() {
+        return Err(Code::InvalidArgument);
+    }
+    for (place, process) in processes.iter().enumerate() {
+        // SAFETY: the list has room for `room` entries, which is no fewer than there are processes.
+        unsafe { list.add(place).write_unaligned(T::from(process)) };
+    }
+    Ok(())
+}
