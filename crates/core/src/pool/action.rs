@@ -54,8 +54,8 @@ pub enum Action {
         /// What for.
         why: Why,
     },
-    /// The pod's lease is over and its share is back; the pod hibernates. When one of its processes asked
-    /// meanwhile, it waits again at once, at the tail of the queue.
+    /// The pod's lease is over and its share is back; the pod hibernates, or is gone if it was removed. When one of
+    /// its processes asked after it was told to go, it waits again at once, at the tail of the queue.
     Hibernated {
         /// Who.
         pod: PodId,

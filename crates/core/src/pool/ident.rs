@@ -91,11 +91,13 @@ impl Millis {
     }
 
     /// The moment `span` after this one; the end of time when it would pass that.
+    #[must_use]
     pub const fn after(self, span: Self) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
     /// The span from `earlier` to this moment; zero when `earlier` is later.
+    #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }

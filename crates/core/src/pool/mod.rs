@@ -10,130 +10,136 @@
 //!             └──────────────────────────────────────────────────┘
 //!                Released (by itself, or after Terminate and perhaps Kill)
 //! ```
+//!
+//! - **ready → running**: the head of the queue, as soon as a card has room for its *limits* beside those of the
+//!   pods that run there (see [`Action::Grant`]). After every event the queue is gone through until nothing more
+//!   fits. Requests play no part in it: they bound how many pods are on the node ([`Refusal::NoRoom`]).
+//! - **running → hibernating**: only when the release is confirmed. Until then the share stays charged, whatever
+//!   the pod was told.
+//! - **Removal** at any moment: a pod that holds nothing is gone at once, one that runs stays, *leaving*, until its
+//!   lease is over, and its name is taken until then.
+//! - **Lost cards**: their pods are told to go and hibernate like others. Who waits for a lost card keeps its place
+//!   and holds up nobody.
+//!
+//! The queue is described in `queue.rs`, making room in `preempt.rs`.
 
 mod action;
 mod config;
 mod event;
+mod fit;
+mod health;
 mod ident;
+mod invariants;
+mod membership;
+mod pods;
+mod preempt;
+mod queue;
 mod refusal;
+mod smallest;
+mod snapshot;
+mod turn;
 mod view;
+
+use std::collections::BTreeMap;
 
 pub use action::{Action, Why};
 pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, Millis, PodId};
+pub use invariants::Violation;
 pub use refusal::{Refusal, Resource};
+pub use snapshot::Snapshot;
 pub use view::{CardView, Ending, LeaseView, PodState, PodView, QueueView};
+
+use fit::CardRecord;
+use pods::{PodSlot, Pods};
+use queue::Lane;
 
 /// The whole pool of one node.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    config: Config,
+    policy: Policy,
+    check_requests: bool,
+    qos: Qos,
+    now: Millis,
+    /// Never shrinks; a [`fit::CardSlot`] is a place in it.
+    cards: Vec<CardRecord>,
+    pods: Pods,
+    /// One under `share-pool`, one for each card under `static`.
+    lanes: Vec<Lane>,
+    /// What leases that are coming to their end are due for.
+    due: BTreeMap<(Millis, LeaseId), PodSlot>,
+    next_number: u64,
+    next_lease: u64,
 }
 
 impl Pool {
     /// An empty pool over `config.cards`. Refused when two cards share a UUID or an index.
     pub fn new(config: Config) -> Result<Self, Refusal> {
-        Ok(Self { config })
+        let mut pool = Self {
+            policy: config.policy,
+            check_requests: config.check_requests,
+            qos: config.qos,
+            now: Millis(0),
+            cards: Vec::new(),
+            pods: Pods::default(),
+            lanes: Vec::new(),
+            due: BTreeMap::new(),
+            next_number: 1,
+            next_lease: 1,
+        };
+        if pool.policy == Policy::SharePool {
+            pool.lanes.push(Lane::default());
+        }
+        for card in config.cards {
+            pool.card_added(card)?;
+        }
+        Ok(pool)
     }
 
     /// Takes in what happened at `now` and says what to do about it, in order.
     ///
     /// Time never goes back: an earlier `now` than before counts as the latest seen. A refused event changes
     /// nothing, not even the time; whatever was due then is done with the next event.
-    pub fn step(&mut self, _now: Millis, _event: Event) -> Result<Vec<Action>, Refusal> {
-        Ok(Vec::new())
+    pub fn step(&mut self, now: Millis, event: Event) -> Result<Vec<Action>, Refusal> {
+        let mut out = Vec::new();
+        let before = self.now;
+        self.now = now.max(before);
+        if let Err(refusal) = self.take_in(event, &mut out) {
+            self.now = before;
+            return Err(refusal);
+        }
+        self.expire(&mut out);
+        self.pass(&mut out);
+        // With a grace of nothing, those who were just told to go are due at once.
+        self.expire(&mut out);
+        Ok(out)
+    }
+
+    fn take_in(&mut self, event: Event, out: &mut Vec<Action>) -> Result<(), Refusal> {
+        match event {
+            Event::PodAdded { pod, spec } => self.pod_added(pod, spec),
+            Event::PodChanged { pod, spec } => self.pod_changed(&pod, spec, out),
+            Event::PodRemoved { pod } => self.pod_removed(&pod, out),
+            Event::GpuWanted { pod, only } => self.gpu_wanted(&pod, only.as_ref()),
+            Event::WantGone { pod } => self.want_gone(&pod),
+            Event::Released { pod, lease } => self.released(&pod, lease, out),
+            Event::Idle { pod, idle } => self.idle(&pod, idle),
+            Event::CardLost { card } => self.card_lost(&card, out),
+            Event::CardBack { card } => self.card_back(&card),
+            Event::CardAdded { card } => self.card_added(card),
+            Event::QosChanged { qos } => {
+                self.qos = qos;
+                Ok(())
+            }
+            Event::Tick => Ok(()),
+        }
     }
 
     /// When to call [`Pool::step`] with [`Event::Tick`] at the latest; `None`: not before the next event.
     pub fn next_deadline(&self) -> Option<Millis> {
-        None
+        let due = self.due.keys().next().map(|(moment, _)| *moment);
+        let room = (0..self.lanes.len()).filter_map(|lane| self.room_at(lane));
+        due.into_iter().chain(room).min()
     }
-
-    /// Where the pod stands; `None` when it isn't known.
-    pub fn state(&self, _pod: &PodId) -> Option<PodState> {
-        None
-    }
-
-    /// Everything about one pod; `None` when it isn't known.
-    pub fn pod(&self, _pod: &PodId) -> Option<PodView<'_>> {
-        None
-    }
-
-    /// All pods, in name order, those included that were removed and whose lease is not over.
-    pub fn pods(&self) -> impl Iterator<Item = PodView<'_>> {
-        std::iter::empty()
-    }
-
-    /// The pod's place in the queue, from 1; `None` when it doesn't wait.
-    pub fn position(&self, _pod: &PodId) -> Option<u32> {
-        None
-    }
-
-    /// The queue from its head; under [`Policy::Static`] one card's after the other's, by card index.
-    pub fn queue(&self) -> impl Iterator<Item = QueueView<'_>> {
-        std::iter::empty()
-    }
-
-    /// All cards, by index.
-    pub fn cards(&self) -> impl Iterator<Item = CardView<'_>> {
-        std::iter::empty()
-    }
-
-    /// All leases, by number.
-    pub fn leases(&self) -> impl Iterator<Item = LeaseView<'_>> {
-        std::iter::empty()
-    }
-
-    /// The card that the pod holds, or the one that it would most likely get now; `None` when the pod isn't known
-    /// or no card is healthy.
-    pub fn likeliest_card(&self, _pod: &PodId) -> Option<&CardUuid> {
-        None
-    }
-
-    /// The quality of service in force.
-    pub fn qos(&self) -> Qos {
-        self.config.qos
-    }
-
-    /// How the cards are shared.
-    pub fn policy(&self) -> Policy {
-        self.config.policy
-    }
-
-    /// The latest moment the pool has been told.
-    pub fn now(&self) -> Millis {
-        Millis(0)
-    }
-
-    /// All that the pool knows, to be written down. [`Pool::restore`] gives a pool that behaves the same.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot { config: self.config.clone() }
-    }
-
-    /// The pool that `snapshot` was taken of. Refused when the snapshot contradicts itself, as after a damaged
-    /// journal.
-    pub fn restore(snapshot: Snapshot) -> Result<Self, Violation> {
-        Ok(Self { config: snapshot.config })
-    }
-
-    /// Whether everything holds that must hold after every event.
-    pub fn check_invariants(&self) -> Result<(), Violation> {
-        Ok(())
-    }
-}
-
-/// A pool's state, written down. Its fields are the pool's own business.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Snapshot {
-    config: Config,
-}
-
-/// Something that must hold does not: a defect of the pool, or a damaged snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the pool's state contradicts itself: {what}")]
-pub struct Violation {
-    /// What is wrong, with names and numbers.
-    pub what: String,
 }

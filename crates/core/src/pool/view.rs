@@ -1,8 +1,11 @@
 //! What can be seen of the pool: for status, metrics and the pages that programs read.
 
+use super::Pool;
 use super::action::Why;
-use super::config::{Limits, PodSpec};
+use super::config::{Limits, PodSpec, Policy, Qos};
 use super::ident::{CardUuid, LeaseId, Millis, PodId};
+use super::pods::{PodRecord, PodSlot};
+use super::queue::Lane;
 
 /// Where a pod stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +65,8 @@ pub struct Ending {
     pub told_at: Millis,
     /// When its grace is over.
     pub kill_at: Millis,
-    /// Whether SIGKILL has been ordered.
-    pub killed: bool,
+    /// When SIGKILL was ordered; `None` before that.
+    pub killed_at: Option<Millis>,
 }
 
 /// A pod in the queue.
@@ -96,4 +99,134 @@ pub struct CardView<'a> {
     pub memory_used: u32,
     /// Who holds it, in the order of the grants.
     pub pods: Vec<&'a PodId>,
+}
+
+impl Pool {
+    /// Where the pod stands; `None` when it isn't known.
+    pub fn state(&self, pod: &PodId) -> Option<PodState> {
+        self.pods.find(pod).map(|slot| self.pods[slot].state())
+    }
+
+    /// Everything about one pod; `None` when it isn't known.
+    pub fn pod(&self, pod: &PodId) -> Option<PodView<'_>> {
+        self.pods.find(pod).map(|slot| self.pod_view(&self.pods[slot]))
+    }
+
+    /// All pods, in name order, those included that were removed and whose lease is not over.
+    pub fn pods(&self) -> impl Iterator<Item = PodView<'_>> {
+        self.pods.iter().map(|(_, record)| self.pod_view(record))
+    }
+
+    /// The pod's place in the queue, from 1; `None` when it doesn't wait.
+    pub fn position(&self, pod: &PodId) -> Option<u32> {
+        let slot = self.pods.find(pod)?;
+        self.pods[slot].waiting()?;
+        let lane = &self.lanes[self.lane_of(&self.pods[slot])];
+        (1..).zip(lane.waiting.values()).find(|(_, other)| **other == slot).map(|(position, _)| position)
+    }
+
+    /// The queue from its head; under [`Policy::Static`] one card's after the other's, by card index.
+    pub fn queue(&self) -> impl Iterator<Item = QueueView<'_>> {
+        self.lanes_by_index()
+            .into_iter()
+            .flat_map(|lane| (1..).zip(lane.waiting.values()))
+            .filter_map(|(position, slot)| self.queue_view(position, *slot))
+    }
+
+    /// All cards, by index.
+    pub fn cards(&self) -> impl Iterator<Item = CardView<'_>> {
+        let mut cards: Vec<_> = self.cards.iter().collect();
+        cards.sort_by_key(|card| card.card.index);
+        cards.into_iter().map(|card| CardView {
+            uuid: &card.card.uuid,
+            index: card.card.index,
+            lost: card.lost,
+            core_used: card.used.core,
+            memory_used: card.used.memory,
+            pods: card.leases.values().map(|slot| &self.pods[*slot].id).collect(),
+        })
+    }
+
+    /// All leases, by number.
+    pub fn leases(&self) -> impl Iterator<Item = LeaseView<'_>> {
+        let mut slots: Vec<_> = self.cards.iter().flat_map(|card| &card.leases).collect();
+        slots.sort();
+        slots.into_iter().filter_map(|(_, slot)| self.lease_view(&self.pods[*slot]))
+    }
+
+    /// The card that the pod holds, or the one that it would most likely get now; `None` when the pod isn't known
+    /// or no card is healthy.
+    pub fn likeliest_card(&self, pod: &PodId) -> Option<&CardUuid> {
+        let record = &self.pods[self.pods.find(pod)?];
+        let bound = record.lease().map(|lease| lease.card).or_else(|| record.only());
+        let card = if let Some(slot) = bound.or_else(|| self.place(record)) {
+            &self.cards[slot]
+        } else {
+            let healthy = self.cards.iter().filter(|card| !card.lost);
+            healthy.min_by_key(|card| (card.used.sum(), card.card.index))?
+        };
+        Some(&card.card.uuid)
+    }
+
+    /// The quality of service in force.
+    pub fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// How the cards are shared.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The latest moment the pool has been told.
+    pub fn now(&self) -> Millis {
+        self.now
+    }
+
+    fn lanes_by_index(&self) -> Vec<&Lane> {
+        match self.policy {
+            Policy::SharePool => self.lanes.iter().collect(),
+            Policy::Static => {
+                let mut lanes: Vec<_> = self.cards.iter().zip(&self.lanes).collect();
+                lanes.sort_by_key(|(card, _)| card.card.index);
+                lanes.into_iter().map(|(_, lane)| lane).collect()
+            }
+        }
+    }
+
+    fn pod_view<'a>(&'a self, record: &'a PodRecord) -> PodView<'a> {
+        PodView {
+            pod: &record.id,
+            spec: &record.spec,
+            state: record.state(),
+            lease: self.lease_view(record),
+            only: record.only().map(|slot| &self.cards[slot].card.uuid),
+            leaving: record.leaving,
+        }
+    }
+
+    fn lease_view<'a>(&'a self, record: &'a PodRecord) -> Option<LeaseView<'a>> {
+        let lease = record.lease()?;
+        Some(LeaseView {
+            pod: &record.id,
+            lease: lease.id,
+            card: &self.cards[lease.card].card.uuid,
+            since: lease.since,
+            limits: lease.limits,
+            idle_since: lease.idle_since,
+            ending: lease.ending.as_ref(),
+        })
+    }
+
+    fn queue_view(&self, position: u32, slot: PodSlot) -> Option<QueueView<'_>> {
+        let record = &self.pods[slot];
+        let waiting = record.waiting()?;
+        Some(QueueView {
+            pod: &record.id,
+            position,
+            number: waiting.number,
+            since: waiting.since,
+            only: record.only().map(|slot| &self.cards[slot].card.uuid),
+        })
+    }
 }

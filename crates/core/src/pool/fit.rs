@@ -1,0 +1,127 @@
+//! What fits where: loads in both dimensions, and the card that is left fullest.
+
+use std::collections::BTreeMap;
+
+use super::Pool;
+use super::config::{Card, Limits, PodSpec};
+use super::ident::LeaseId;
+use super::pods::{PodRecord, PodSlot};
+
+/// A card by its place in [`Pool::cards`], which never shrinks.
+pub(super) type CardSlot = usize;
+
+/// What one card has to give, in percent, in each dimension.
+const WHOLE: u32 = 100;
+
+/// Percentages of a card in both dimensions: charged, free, missing or asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Load {
+    pub(super) core: u32,
+    pub(super) memory: u32,
+}
+
+impl Load {
+    /// All of `cards` cards.
+    pub(super) const fn of_cards(cards: u32) -> Self {
+        Self { core: WHOLE * cards, memory: WHOLE * cards }
+    }
+
+    /// The requests of a pod.
+    pub(super) fn requests(spec: &PodSpec) -> Self {
+        Self { core: spec.core.request().get().into(), memory: spec.memory.request().get().into() }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.core += other.core;
+        self.memory += other.memory;
+    }
+
+    pub(super) fn take(&mut self, other: Self) {
+        self.core -= other.core;
+        self.memory -= other.memory;
+    }
+
+    #[must_use]
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self { core: self.core + other.core, memory: self.memory + other.memory }
+    }
+
+    /// What is left of this after `other` has been taken away; nothing where `other` is more.
+    #[must_use]
+    pub(super) const fn beyond(self, other: Self) -> Self {
+        Self { core: self.core.saturating_sub(other.core), memory: self.memory.saturating_sub(other.memory) }
+    }
+
+    /// Whether this is at most `other`, in both dimensions.
+    pub(super) const fn within(self, other: Self) -> bool {
+        self.core <= other.core && self.memory <= other.memory
+    }
+
+    pub(super) const fn sum(self) -> u32 {
+        self.core + self.memory
+    }
+}
+
+impl From<Limits> for Load {
+    fn from(limits: Limits) -> Self {
+        Self { core: limits.core.get().into(), memory: limits.memory.get().into() }
+    }
+}
+
+/// A card and what is charged to it.
+#[derive(Debug, Clone)]
+pub(super) struct CardRecord {
+    pub(super) card: Card,
+    pub(super) lost: bool,
+    /// Charged by all leases, those included that are coming to their end.
+    pub(super) used: Load,
+    /// The part of `used` that is expected back soon: its pods were told to terminate.
+    pub(super) coming: Load,
+    /// In the order of the grants, so the longest-held first.
+    pub(super) leases: BTreeMap<LeaseId, PodSlot>,
+}
+
+impl CardRecord {
+    pub(super) fn new(card: Card, lost: bool) -> Self {
+        Self { card, lost, used: Load::default(), coming: Load::default(), leases: BTreeMap::new() }
+    }
+
+    /// What nobody is charged for.
+    pub(super) const fn free(&self) -> Load {
+        Load::of_cards(1).beyond(self.used)
+    }
+
+    /// What will be free once everybody who was told to terminate has.
+    pub(super) const fn free_soon(&self) -> Load {
+        self.free().plus(self.coming)
+    }
+}
+
+impl Pool {
+    /// The healthy cards that a pod can get.
+    pub(super) fn allowed(&self, record: &PodRecord) -> impl Iterator<Item = (CardSlot, &CardRecord)> {
+        let range = record.only().map_or(0..self.cards.len(), |slot| slot..slot + 1);
+        range.map(|slot| (slot, &self.cards[slot])).filter(|(_, card)| !card.lost)
+    }
+
+    /// The card on which the pod fits now.
+    pub(super) fn place(&self, record: &PodRecord) -> Option<CardSlot> {
+        let cards = self.allowed(record).map(|(slot, card)| (slot, card, card.free()));
+        best_fit(cards, record.spec.limits().into())
+    }
+
+    pub(super) fn healthy_cards(&self) -> u32 {
+        self.cards.iter().map(|card| u32::from(!card.lost)).sum()
+    }
+}
+
+/// Of the cards with room for `load`, the one left fullest; of equals the one with the lowest index.
+pub(super) fn best_fit<'a>(
+    cards: impl Iterator<Item = (CardSlot, &'a CardRecord, Load)>,
+    load: Load,
+) -> Option<CardSlot> {
+    cards
+        .filter(|(_, _, free)| load.within(*free))
+        .min_by_key(|(_, card, free)| (free.sum(), card.card.index))
+        .map(|(slot, ..)| slot)
+}

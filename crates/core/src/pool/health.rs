@@ -1,0 +1,50 @@
+//! Cards that are lost, come back, or are new.
+
+use super::Pool;
+use super::action::Action;
+use super::config::{Card, Policy};
+use super::fit::{CardRecord, CardSlot};
+use super::ident::CardUuid;
+use super::queue::Lane;
+use super::refusal::Refusal;
+
+impl Pool {
+    /// The card that an event names.
+    pub(super) fn card_slot(&self, card: &CardUuid) -> Result<CardSlot, Refusal> {
+        self.cards
+            .iter()
+            .position(|record| record.card.uuid == *card)
+            .ok_or_else(|| Refusal::UnknownCard { card: card.clone() })
+    }
+
+    pub(super) fn card_lost(&mut self, card: &CardUuid, out: &mut Vec<Action>) -> Result<(), Refusal> {
+        let slot = self.card_slot(card)?;
+        self.cards[slot].lost = true;
+        self.evict(slot, out);
+        Ok(())
+    }
+
+    /// The share of evicted pods that have not gone yet stays charged.
+    pub(super) fn card_back(&mut self, card: &CardUuid) -> Result<(), Refusal> {
+        let slot = self.card_slot(card)?;
+        self.cards[slot].lost = false;
+        Ok(())
+    }
+
+    pub(super) fn card_added(&mut self, card: Card) -> Result<(), Refusal> {
+        for known in self.cards.iter().map(|record| &record.card) {
+            if known.uuid == card.uuid {
+                return Err(Refusal::CardExists { card: card.uuid });
+            }
+            if known.index == card.index {
+                let holder = known.uuid.clone();
+                return Err(Refusal::IndexTaken { card: card.uuid, index: card.index, holder });
+            }
+        }
+        self.cards.push(CardRecord::new(card, false));
+        if self.policy == Policy::Static {
+            self.lanes.push(Lane::default());
+        }
+        Ok(())
+    }
+}
