@@ -10,3 +10,6 @@ pub mod peer;
 pub mod procfs;
 pub mod shared_memory;
 pub mod socket_path;
+pub mod cards;
+pub mod control;
+pub mod pages;

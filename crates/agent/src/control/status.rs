@@ -1,0 +1,138 @@
+//! How things stand, as `gpupool status --output json` prints it. `docs/status-schema.md` says the same for readers
+//! outside; a test compares the two.
+
+use gpupool_core::pool::{PodState, Policy};
+use gpupool_core::share::Share;
+use serde::{Deserialize, Serialize};
+
+/// Everything about one agent's cards and pods, of one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Version of this form: 1. Grows when a field changes its meaning or goes; new fields don't count.
+    pub version: u32,
+    /// The name under which the metrics know this machine.
+    pub node: String,
+    /// True when the cards are simulated.
+    pub simulated: bool,
+    /// How the cards are shared.
+    pub policy: Policy,
+    /// When pods make room.
+    pub qos: QosStatus,
+    /// The cards by index.
+    pub cards: Vec<CardStatus>,
+    /// The leases, the oldest grant first.
+    pub leases: Vec<LeaseStatus>,
+    /// The queue from its head.
+    pub queue: Vec<QueueStatus>,
+    /// All pods by name.
+    pub pods: Vec<PodStatus>,
+}
+
+/// When pods make room for others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QosStatus {
+    /// Whether a pod that has held a card long enough makes room.
+    pub preempt_enabled: bool,
+    /// How long a pod holds a card undisturbed, in seconds.
+    pub pod_max_duration_seconds: f64,
+    /// Between SIGTERM and SIGKILL, in seconds.
+    pub grace_seconds: f64,
+    /// After how long an idle pod makes room, in seconds; `null`: never.
+    pub idle_release_seconds: Option<f64>,
+}
+
+/// One card.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CardStatus {
+    /// Its number on this machine; may change from boot to boot.
+    pub index: u32,
+    /// What it is known by.
+    pub uuid: String,
+    /// The model.
+    pub name: String,
+    /// True while it does not work.
+    pub lost: bool,
+    /// All of its memory, in bytes.
+    pub memory_total_bytes: u64,
+    /// Core taken by the limits of running pods, in percent.
+    pub core_used_percent: u32,
+    /// Memory taken by the limits of running pods, in percent.
+    pub memory_used_percent: u32,
+    /// Names of the pods that hold it, in the order of their grants.
+    pub pods: Vec<String>,
+}
+
+/// A pod's right to a card.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseStatus {
+    /// The pod's name.
+    pub pod: String,
+    /// The lease's number.
+    pub lease: u64,
+    /// Index of the card.
+    pub card: u32,
+    /// What the card is known by.
+    pub card_uuid: String,
+    /// How long it has been held, in seconds.
+    pub age_seconds: f64,
+    /// Core limit, percent of the card.
+    pub core_limit_percent: u32,
+    /// Memory limit, percent of the card.
+    pub memory_limit_percent: u32,
+    /// Memory limit in bytes.
+    pub memory_limit_bytes: u64,
+    /// Memory that the pod's processes take, in bytes; `null` until a restarted agent knows it again.
+    pub memory_used_bytes: Option<u64>,
+    /// How long nothing has been submitted, in seconds; `null` when the pod works.
+    pub idle_seconds: Option<f64>,
+    /// Set once the pod was told to terminate.
+    pub ending: Option<EndingStatus>,
+}
+
+/// A lease that comes to its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndingStatus {
+    /// The sentence that the pod's owner reads.
+    pub why: String,
+    /// Seconds until its processes are killed; 0 when that was ordered.
+    pub kill_in_seconds: f64,
+}
+
+/// A pod that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueStatus {
+    /// The pod's name.
+    pub pod: String,
+    /// 1 is next.
+    pub position: u32,
+    /// How long it has been waiting, in seconds.
+    pub waiting_seconds: f64,
+}
+
+/// One pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub state: PodState,
+    /// What it asks for of a card's computing time.
+    pub core: Share,
+    /// What it asks for of a card's memory.
+    pub memory: Share,
+    /// Higher goes first in the queue.
+    pub priority: i32,
+    /// The id of its `gpupool run`; `null` when that has ended.
+    pub run_pid: Option<u32>,
+    /// Ids of its processes that have opened the GPU driver.
+    pub pids: Vec<u32>,
+    /// True once it was told to stop.
+    pub stopping: bool,
+}
