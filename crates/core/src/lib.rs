@@ -4,5 +4,9 @@
 //! go out as values, and a refusal is a value with the sentence that the user reads. The same events give the
 //! same decisions, so every run can be replayed.
 
+pub mod names;
+pub mod node_use;
+pub mod one_line;
 pub mod pool;
+pub mod quantity;
 pub mod share;
