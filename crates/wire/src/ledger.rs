@@ -89,6 +89,11 @@ impl Slot {
         let _ = self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
     }
 
+    /// The flag behind [`Self::mark_submitted`], for code that sets it without a call: 1 stands for submitted work.
+    pub const fn submitted_flag(&self) -> &AtomicU32 {
+        &self.submitted
+    }
+
     /// The process submits work. Costs a load when that is known already.
     #[inline]
     pub fn mark_submitted(&self) {

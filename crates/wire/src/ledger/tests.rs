@@ -17,8 +17,8 @@ impl Private {
             header: LedgerHeader::in_private_memory(slots),
             slots: (0..slots).map(|_| Slot::default()).collect(),
         };
-        for index in 0..slots {
-            private.ledger().assign(u32::try_from(index).unwrap());
+        for (index, _) in (0..).zip(&private.slots) {
+            private.ledger().assign(index);
         }
         private
     }
@@ -131,13 +131,14 @@ fn a_slot_is_empty_only_without_bytes_and_contexts() {
     assert!(slot.is_empty());
 }
 
+#[derive(Clone)]
 #[repr(C, align(4096))]
-struct Memory([u8; FILE_LENGTH]);
+struct Page([u8; 4096]);
 
 #[test]
 fn a_ledger_is_made_in_shared_memory_and_recognised_there() {
-    let mut memory = Box::new(Memory([0; FILE_LENGTH]));
-    let start = memory.0.as_mut_ptr().cast();
+    let mut memory = vec![Page([0; 4096]); FILE_LENGTH / 4096];
+    let start = memory.as_mut_ptr().cast();
     // SAFETY: the memory outlives the views and is used through them only.
     unsafe {
         assert_eq!(Ledger::open(start, FILE_LENGTH).err(), Some(LedgerError::Foreign));
