@@ -1,0 +1,90 @@
+//! What must be true at every moment, read from the simulated cards and compared with what the agent says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use simgpu_device::Machine;
+
+use crate::node::Node;
+use crate::programs::Programs;
+
+/// A process with a context: on which card, and how much memory it takes there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder {
+    pub(crate) card: usize,
+    pub(crate) pid: u32,
+    pub(crate) memory: u64,
+}
+
+/// All holders of one moment: the cards are read until two readings in a row agree, because one reading alone may
+/// see a program leave one card after it saw another arrive there.
+pub(crate) fn holders(machine: &Machine) -> Vec<Holder> {
+    let mut last = read(machine);
+    loop {
+        let next = read(machine);
+        if next == last {
+            return next;
+        }
+        last = next;
+    }
+}
+
+fn read(machine: &Machine) -> Vec<Holder> {
+    let mut holders = Vec::new();
+    for card in machine.cards() {
+        let processes = card.processes().into_iter().filter(|process| process.contexts > 0);
+        holders.extend(processes.filter_map(|process| {
+            Some(Holder { card: card.index(), pid: process.pid?, memory: process.memory })
+        }));
+    }
+    holders.sort();
+    holders
+}
+
+/// Fails when a card is over-committed, a group takes more than its limit, or holds a context without a lease.
+pub(crate) fn check(node: &Node, programs: &Programs) {
+    let before = holders(node.machine());
+    check_limits(&before, node, programs);
+    check_leases(&before, node, programs);
+}
+
+fn check_limits(holders: &[Holder], node: &Node, programs: &Programs) {
+    let mut groups: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    for holder in holders {
+        if let Some(name) = programs.group_of(holder.pid) {
+            *groups.entry((holder.card, name)).or_default() += holder.memory;
+        }
+    }
+    let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
+    for ((card, name), memory) in &groups {
+        let limit = programs.limit_of(name);
+        *taken.entry(*card).or_default() += limit;
+        let total = node.machine().card(*card).expect("the card exists").total_memory();
+        let most = total * u64::from(limit) / 100;
+        assert!(*memory <= most, "{name} takes {memory} bytes of card {card}, its limit is {most}");
+    }
+    for (card, limits) in taken {
+        assert!(limits <= 100, "limits of {limits} % on card {card}: {groups:?}\n{}", node.describe());
+    }
+}
+
+/// Whoever has a context before and after the agent was asked must have had a lease on that card when it was.
+fn check_leases(before: &[Holder], node: &Node, programs: &Programs) {
+    let status = node.status();
+    let after: BTreeSet<(usize, u32)> =
+        holders(node.machine()).iter().map(|holder| (holder.card, holder.pid)).collect();
+    let leased: BTreeSet<(usize, &str)> = status
+        .leases
+        .iter()
+        .map(|lease| (usize::try_from(lease.card).expect("a card's index is small"), lease.pod.as_str()))
+        .collect();
+    for holder in before.iter().filter(|holder| after.contains(&(holder.card, holder.pid))) {
+        let Some(name) = programs.group_of(holder.pid) else { continue };
+        assert!(
+            leased.contains(&(holder.card, name.as_str())),
+            "{name} (process {}) has a context on card {} and no lease there\n{}",
+            holder.pid,
+            holder.card,
+            node.describe()
+        );
+    }
+}
