@@ -141,6 +141,24 @@ pub struct ProcessInfo {
     pub compute_instance: u32,
 }
 
+/// `nvmlProcessUtilizationSample_t`: percent over the last sample period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessUtilization {
+    /// In the caller's namespace.
+    pub pid: u32,
+    /// When it was measured: microseconds since 1970.
+    pub time_stamp: u64,
+    /// Time during which a kernel of the process ran.
+    pub multiprocessors: u32,
+    /// Time during which it read or wrote memory.
+    pub memory: u32,
+    /// Encoder.
+    pub encoder: u32,
+    /// Decoder.
+    pub decoder: u32,
+}
+
 /// The version field of a structure: its size, and its version in the top byte.
 pub const fn version_of<T>(version: u32) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "no structure comes near 16 MiB")]
@@ -159,4 +177,5 @@ const _: () = {
     assert!(size_of::<Temperature>() == 12);
     assert!(size_of::<ProcessInfoV1>() == 16);
     assert!(size_of::<ProcessInfo>() == 24);
+    assert!(size_of::<ProcessUtilization>() == 32);
 };

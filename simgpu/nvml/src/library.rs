@@ -71,3 +71,15 @@ fn guarded(work: impl FnOnce() -> Result<u32, Code>) -> u32 {
         Err(_) => Code::Unknown as u32,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_unknown_error() {
+        assert_eq!(guarded(|| std::panic::panic_any("a defect")), Code::Unknown as u32);
+        assert_eq!(guarded(|| Err(Code::GpuIsLost)), 15);
+        assert_eq!(guarded(|| Ok(0)), 0);
+    }
+}

@@ -1,9 +1,11 @@
 //! Who uses a card: the lists of processes, in their old and new layouts.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use super::{card, entries};
 use crate::Code;
 use crate::cards::Cards;
-use crate::layout::{Device, ProcessInfo, ProcessInfoV1};
+use crate::layout::{Device, ProcessInfo, ProcessInfoV1, ProcessUtilization};
 
 /// In a place for an instance of a divided card: the card is whole.
 const NO_INSTANCE: u32 = u32::MAX;
@@ -68,6 +70,27 @@ entries! {
         // SAFETY: by this function's own contract.
         unsafe { give(&[], count, list) }
     }
+
+    /// How busy each process kept the card, if that is newer than `since` (microseconds since 1970).
+    fn nvmlDeviceGetProcessUtilization(
+        cards;
+        device: Device,
+        list: *mut ProcessUtilization,
+        count: *mut u32,
+        since: u64
+    ) {
+        let processes = computing(cards, device)?;
+        if processes.is_empty() || since >= now() {
+            return Err(Code::NotFound);
+        }
+        // SAFETY: by this function's own contract; a caller without a list asks for the length.
+        unsafe {
+            if list.is_null() && !count.is_null() {
+                count.write_unaligned(0);
+            }
+            give(&processes, count, list)
+        }
+    }
 }
 
 impl From<&Process> for ProcessInfoV1 {
@@ -78,21 +101,40 @@ impl From<&Process> for ProcessInfoV1 {
 
 impl From<&Process> for ProcessInfo {
     fn from(process: &Process) -> Self {
-        let Process { pid, used_memory } = *process;
+        let Process { pid, used_memory, .. } = *process;
         Self { pid, used_memory, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
     }
 }
 
-/// A process that can be seen from here, and its bytes.
+impl From<&Process> for ProcessUtilization {
+    fn from(process: &Process) -> Self {
+        let Process { pid, utilization, .. } = *process;
+        let memory = utilization / 2;
+        Self { pid, time_stamp: now(), multiprocessors: utilization, memory, encoder: 0, decoder: 0 }
+    }
+}
+
+/// A process that can be seen from here.
 struct Process {
     pid: u32,
+    /// Bytes.
     used_memory: u64,
+    /// Percent.
+    utilization: u32,
+}
+
+/// Microseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Those that the caller's pid namespace has no number for are left out.
 fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, Code> {
-    let processes = card(cards, device)?.processes().into_iter();
-    Ok(processes.filter_map(|one| Some(Process { pid: one.pid?, used_memory: one.memory })).collect())
+    let visible = |one: simgpu_device::ProcessUse| {
+        Some(Process { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
+    };
+    Ok(card(cards, device)?.processes().into_iter().filter_map(visible).collect())
 }
 
 /// Fills the caller's list, or says how long it must be. A caller asks with a count of 0 first and, told that this is

@@ -1,0 +1,43 @@
+//! The built library against the table of names.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use object::elf::{DF_1_NODELETE, DT_FLAGS_1, DT_SONAME};
+use object::{Object, ObjectSymbol};
+
+fn library() -> Vec<u8> {
+    let dist = std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test");
+    std::fs::read(PathBuf::from(dist).join("simgpu/libnvidia-ml.so.1")).unwrap()
+}
+
+#[test]
+fn exactly_the_names_of_the_table_are_exported() {
+    let table: BTreeSet<String> = include_str!("../names.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.trim_end_matches(" +").to_owned())
+        .collect();
+    assert_eq!(table.len(), 436, "as many functions as the header of NVML 13.5 declares");
+
+    let bytes = library();
+    let file = object::File::parse(&*bytes).unwrap();
+    let exported: BTreeSet<String> = file
+        .dynamic_symbols()
+        .filter(ObjectSymbol::is_definition)
+        .map(|symbol| symbol.name().unwrap().to_owned())
+        .collect();
+    assert_eq!(exported, table);
+}
+
+#[test]
+fn the_library_is_known_by_its_soname_and_stays_loaded() {
+    let bytes = library();
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let table = file.elf_dynamic_table().unwrap();
+    let entry = |tag| table.iter().find(|one| one.tag == tag).unwrap();
+    assert_eq!(table.string(entry(DT_SONAME)).unwrap(), b"libnvidia-ml.so.1");
+    assert_ne!(entry(DT_FLAGS_1).val & DF_1_NODELETE.0, 0);
+}
