@@ -1,0 +1,79 @@
+//! `CUresult`: the codes, their names and texts.
+
+use std::ffi::{CStr, c_char};
+
+use simgpu_device::TakeError;
+
+use crate::entry::{early_entry, put};
+
+include!(concat!(env!("OUT_DIR"), "/error_codes.rs"));
+
+/// A `CUresult` other than success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CuError(pub(crate) i32);
+
+/// What a driver call answers.
+pub(crate) type Res<T = ()> = Result<T, CuError>;
+
+impl CuError {
+    pub(crate) const INVALID_VALUE: Self = Self(1);
+    pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    pub(crate) const NOT_INITIALIZED: Self = Self(3);
+    pub(crate) const DEVICE_UNAVAILABLE: Self = Self(46);
+    pub(crate) const NO_DEVICE: Self = Self(100);
+    pub(crate) const INVALID_DEVICE: Self = Self(101);
+    pub(crate) const INVALID_IMAGE: Self = Self(200);
+    pub(crate) const INVALID_CONTEXT: Self = Self(201);
+    pub(crate) const NO_BINARY_FOR_GPU: Self = Self(209);
+    pub(crate) const UNSUPPORTED_LIMIT: Self = Self(215);
+    pub(crate) const INVALID_PTX: Self = Self(218);
+    pub(crate) const OPERATING_SYSTEM: Self = Self(304);
+    pub(crate) const INVALID_HANDLE: Self = Self(400);
+    pub(crate) const ILLEGAL_STATE: Self = Self(401);
+    pub(crate) const NOT_FOUND: Self = Self(500);
+    pub(crate) const NOT_READY: Self = Self(600);
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
+    pub(crate) const PRIMARY_CONTEXT_ACTIVE: Self = Self(708);
+    pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(709);
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
+    pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
+    pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: Self = Self(720);
+    pub(crate) const NOT_SUPPORTED: Self = Self(801);
+    pub(crate) const SYSTEM_NOT_READY: Self = Self(802);
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
+    pub(crate) const UNKNOWN: Self = Self(999);
+}
+
+/// A lost card answers `CUDA_ERROR_DEVICE_UNAVAILABLE`, which the header describes as "the requested device is
+/// unavailable at the current time"; no code says "lost" (NVML has one).
+impl From<TakeError> for CuError {
+    fn from(error: TakeError) -> Self {
+        match error {
+            TakeError::NoMemory => Self::OUT_OF_MEMORY,
+            TakeError::CardLost => Self::DEVICE_UNAVAILABLE,
+            _ => Self::UNKNOWN,
+        }
+    }
+}
+
+fn described(code: i32) -> Option<&'static (i32, &'static CStr, &'static CStr)> {
+    let place = ERROR_CODES.binary_search_by_key(&code, |entry| entry.0).ok()?;
+    ERROR_CODES.get(place)
+}
+
+/// Writes the text, or null and `CUDA_ERROR_INVALID_VALUE` for a number that is no code.
+unsafe fn answer(text: *mut *const c_char, found: Option<&'static CStr>) -> Res {
+    // SAFETY: the caller's pointer, as the driver API has it.
+    unsafe { put(text, found.map_or(std::ptr::null(), CStr::as_ptr))? };
+    found.map(|_| ()).ok_or(CuError::INVALID_VALUE)
+}
+
+early_entry! {
+    cuGetErrorName(code: i32, name: *mut *const c_char) {
+        answer(name, described(code).map(|entry| entry.1))
+    }
+    cuGetErrorString(code: i32, text: *mut *const c_char) {
+        answer(text, described(code).map(|entry| entry.2))
+    }
+}
