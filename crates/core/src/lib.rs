@@ -4,6 +4,7 @@
 //! go out as values, and a refusal is a value with the sentence that the user reads. The same events give the
 //! same decisions, so every run can be replayed.
 
+pub mod checker;
 pub mod names;
 pub mod node_use;
 pub mod one_line;

@@ -22,9 +22,12 @@ pub fn one_line(text: &str, most: usize) -> String {
 pub fn one_word(text: &str, most: usize) -> String {
     one_line(text, most)
         .chars()
-        .map(|character| match character.is_whitespace() {
-            true => character.escape_unicode().to_string(),
-            false => character.to_string(),
+        .map(|character| {
+            if character.is_whitespace() {
+                character.escape_unicode().to_string()
+            } else {
+                character.to_string()
+            }
         })
         .collect()
 }

@@ -58,8 +58,8 @@ impl Quantity {
     pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
 
     /// A whole number of units.
-    pub fn of_units(units: i64) -> Self {
-        Self { nanos: i128::from(units) * NANOS, form: Form::Decimal }
+    pub const fn whole_units(units: u32) -> Self {
+        Self { nanos: units as i128 * NANOS, form: Form::Decimal }
     }
 
     /// Reads a quantity in any form that Kubernetes accepts, without surrounding blanks.

@@ -154,7 +154,7 @@ fn sums_keep_the_suffix_kind_that_was_written() {
     assert_eq!(Quantity::ZERO.plus(quantity("1Gi")).to_string(), "1Gi");
     assert_eq!(quantity("1Gi").minus(quantity("512Mi")).to_string(), "512Mi");
     assert_eq!(quantity("1").minus(quantity("4")).or_zero(), Quantity::ZERO);
-    assert_eq!(Quantity::of_units(4).form(), Form::Decimal);
+    assert_eq!(Quantity::whole_units(4).form(), Form::Decimal);
 }
 
 /// What a quantity means, computed with fractions: sign, digits, power of the suffix; rounded up to billionths.
