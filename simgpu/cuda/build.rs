@@ -65,7 +65,11 @@ fn implemented(directory: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-fn write_entry_points(path: &Path, entry_points: &[EntryPoint<'_>], implemented: &BTreeSet<String>) -> io::Result<()> {
+fn write_entry_points(
+    path: &Path,
+    entry_points: &[EntryPoint<'_>],
+    implemented: &BTreeSet<String>,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(fs::File::create(path)?);
     for EntryPoint { symbol, .. } in entry_points {
         if !implemented.contains(*symbol) {

@@ -33,14 +33,44 @@ fn from_model(card: Card, number: i32) -> Option<i32> {
         76 => model.compute.1,
         81 => model.shared_per_multiprocessor,
         // Half rate for the data-centre chips, one thirty-second for the others.
-        87 => if matches!(model.compute, (8 | 9, 0)) { 2 } else { 32 },
+        87 => {
+            if matches!(model.compute, (8 | 9, 0)) {
+                2
+            } else {
+                32
+            }
+        }
         97 => model.shared_per_block_optin,
         106 => model.blocks_per_multiprocessor,
-        108 => if ampere { model.l2_bytes / 4 * 3 } else { 0 },
-        109 => if ampere { 128 << 20 } else { 0 },
-        111 => if ampere { 1024 } else { 0 },
+        108 => {
+            if ampere {
+                model.l2_bytes / 4 * 3
+            } else {
+                0
+            }
+        }
+        109 => {
+            if ampere {
+                128 << 20
+            } else {
+                0
+            }
+        }
+        111 => {
+            if ampere {
+                1024
+            } else {
+                0
+            }
+        }
         120 | 127 => u32::from(hopper),
-        126 => if hopper { 4 } else { 1 },
+        126 => {
+            if hopper {
+                4
+            } else {
+                1
+            }
+        }
         139 => model.pci_device_id,
         _ => return None,
     };

@@ -27,6 +27,7 @@ impl CuError {
     pub(crate) const NO_BINARY_FOR_GPU: Self = Self(209);
     pub(crate) const UNSUPPORTED_LIMIT: Self = Self(215);
     pub(crate) const INVALID_PTX: Self = Self(218);
+    pub(crate) const UNSUPPORTED_EXEC_AFFINITY: Self = Self(224);
     pub(crate) const OPERATING_SYSTEM: Self = Self(304);
     pub(crate) const INVALID_HANDLE: Self = Self(400);
     pub(crate) const ILLEGAL_STATE: Self = Self(401);
@@ -42,6 +43,7 @@ impl CuError {
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const SYSTEM_NOT_READY: Self = Self(802);
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
+    pub(crate) const CAPTURED_EVENT: Self = Self(907);
     pub(crate) const UNKNOWN: Self = Self(999);
 }
 

@@ -8,13 +8,29 @@
 //!
 //! Only the driver API's own names are exported (`entry_points.tsv` lists all of them); there is no Rust interface.
 
+mod arena;
 mod attributes;
+mod context;
+mod context_calls;
+mod copy_calls;
 mod driver;
+mod engine;
 mod entry;
 mod error;
+mod event;
 mod exports;
+mod graph;
+mod graph_calls;
+mod handles;
 mod identity;
 mod kernel_time;
+mod life;
+mod memory_calls;
+mod pool;
+mod pool_calls;
 mod resolver;
+mod space;
+mod stream;
+mod stream_calls;
 mod sync;
 mod visible;

@@ -1,0 +1,226 @@
+//! Memory pools: device memory that is taken from the card in large steps and handed out in small ones.
+
+use std::sync::{
+    Arc, Mutex, OnceLock,
+    atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
+};
+
+use simgpu_device::{MAX_CARDS, round_up};
+
+use crate::{
+    driver::{Ready, ready},
+    error::{CuError, Res},
+    handles::{Handle, Registry},
+    space::{self, Allocation, Kind, Owner},
+    sync::lock,
+};
+
+/// A pool takes this many bytes from the card at a time, if the card has them.
+const STEP: u64 = 32 << 20;
+/// The least that it takes, in bytes.
+const LEAST_STEP: u64 = 2 << 20;
+
+/// How much a pool has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Levels {
+    /// Taken from the card.
+    pub(crate) reserved: u64,
+    pub(crate) reserved_high: u64,
+    /// Handed out.
+    pub(crate) used: u64,
+    pub(crate) used_high: u64,
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// CUDA ordinal.
+    pub(crate) device: i32,
+    /// Index of the card in the machine.
+    card: usize,
+    /// Most bytes it may take; 0 for no bound of its own.
+    pub(crate) max_size: u64,
+    is_default: bool,
+    /// What it may keep unused across a synchronisation, in bytes.
+    pub(crate) threshold: AtomicU64,
+    /// How it may reuse memory: kept, and given back when asked.
+    pub(crate) reuse: [AtomicI32; 3],
+    levels: Mutex<Levels>,
+    /// The program destroyed it; it goes when its last allocation does.
+    destroyed: AtomicBool,
+}
+
+static POOLS: Registry<Pool> = Registry::new();
+static DEFAULTS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _];
+/// The pool in use per device, where the program chose another than the default.
+static CHOSEN: [AtomicU64; MAX_CARDS] = [const { AtomicU64::new(0) }; _];
+
+/// A pool that the program can name.
+pub(crate) fn pool(handle: Handle) -> Res<Arc<Pool>> {
+    POOLS.get(handle).ok().filter(|pool| !pool.destroyed.load(Relaxed)).ok_or(CuError::INVALID_VALUE)
+}
+
+fn make(device: i32, max_size: u64, is_default: bool) -> Res<Handle> {
+    let card = ready()?.card(device)?.index();
+    Ok(POOLS.add(Pool {
+        device,
+        card,
+        max_size,
+        is_default,
+        threshold: AtomicU64::new(0),
+        reuse: [const { AtomicI32::new(1) }; 3],
+        levels: Mutex::default(),
+        destroyed: AtomicBool::new(false),
+    }))
+}
+
+/// Makes a pool of `device` that takes at most `max_size` bytes (0: no bound).
+pub(crate) fn create(device: i32, max_size: u64) -> Res<Handle> {
+    make(device, max_size, false)
+}
+
+/// The pool that `device` has from the start.
+pub(crate) fn default_of(device: i32) -> Res<Handle> {
+    let place = ready()?.card(device)?.index();
+    if let Some(&handle) = DEFAULTS[place].get() {
+        return Ok(handle);
+    }
+    let made = make(device, 0, true)?;
+    Ok(*DEFAULTS[place].get_or_init(|| made))
+}
+
+/// The pool that `cuMemAllocAsync` uses on `device`.
+pub(crate) fn current_of(device: i32) -> Res<Handle> {
+    let place = ready()?.card(device)?.index();
+    let chosen = CHOSEN[place].load(Relaxed);
+    if chosen != 0 && pool(chosen).is_ok() { Ok(chosen) } else { default_of(device) }
+}
+
+/// Lets `cuMemAllocAsync` use `handle` on `device`.
+pub(crate) fn choose(device: i32, handle: Handle) -> Res {
+    let place = ready()?.card(device)?.index();
+    if pool(handle)?.device != device {
+        return Err(CuError::INVALID_VALUE);
+    }
+    CHOSEN[place].store(handle, Relaxed);
+    Ok(())
+}
+
+/// Ends a pool that the program made, at once or with its last allocation.
+pub(crate) fn destroy(handle: Handle) -> Res {
+    let found = pool(handle)?;
+    if found.is_default {
+        return Err(CuError::INVALID_VALUE);
+    }
+    found.destroyed.store(true, Relaxed);
+    found.remove_if_over(handle);
+    Ok(())
+}
+
+/// Takes `size` bytes from the pool `handle`.
+pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> Res<u64> {
+    let pool = pool(handle)?;
+    if size == 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    pool.hand_out(size)?;
+    // The memory lies on the pool's device, whatever the context.
+    let owner = Owner { device: pool.device, card: pool.card, ..owner };
+    space::allocate(Kind::Pooled(handle), size, owner, 0).inspect_err(|_| pool.take_back(size))
+}
+
+/// Notes that an allocation was freed, if it was a pool's.
+pub(crate) fn given_back(allocation: &Allocation) {
+    if let Kind::Pooled(handle) = allocation.kind
+        && let Some(pool) = POOLS.find(handle)
+    {
+        pool.take_back(allocation.size);
+        pool.remove_if_over(handle);
+    }
+}
+
+/// At a synchronisation: pools give back what they don't use and may not keep.
+pub(crate) fn settle() -> Res {
+    POOLS.each(|pool| pool.trim_to(pool.threshold.load(Relaxed)));
+    Ok(())
+}
+
+/// The last context of the card is gone: its pools keep nothing.
+pub(crate) fn empty_pools_of(card: usize) {
+    POOLS.each(|pool| {
+        if pool.card == card {
+            pool.trim_to(0);
+        }
+    });
+}
+
+impl Pool {
+    pub(crate) fn levels(&self) -> Levels {
+        *lock(&self.levels)
+    }
+
+    /// Forgets the highest level of what was taken, or of what was handed out.
+    pub(crate) fn reset_high(&self, reserved: bool) {
+        let mut levels = lock(&self.levels);
+        if reserved {
+            levels.reserved_high = levels.reserved;
+        } else {
+            levels.used_high = levels.used;
+        }
+    }
+
+    /// Gives back unused memory down to `keep` bytes.
+    pub(crate) fn trim_to(&self, keep: u64) {
+        let mut levels = lock(&self.levels);
+        let target = levels.used.next_multiple_of(LEAST_STEP).max(keep);
+        if levels.reserved > target
+            && let Ok(process) = ready().and_then(Ready::process)
+        {
+            process.give_memory(self.card, levels.reserved - target);
+            levels.reserved = target;
+        }
+    }
+
+    fn hand_out(&self, size: u64) -> Res {
+        let wanted = round_up(size);
+        let mut levels = lock(&self.levels);
+        let needed = levels.used.checked_add(wanted).ok_or(CuError::OUT_OF_MEMORY)?;
+        if needed > levels.reserved {
+            let missing = needed - levels.reserved;
+            levels.reserved += self.grow(levels.reserved, missing)?;
+            levels.reserved_high = levels.reserved_high.max(levels.reserved);
+        }
+        levels.used = needed;
+        levels.used_high = levels.used_high.max(needed);
+        Ok(())
+    }
+
+    /// Takes at least `missing` bytes from the card and says how many.
+    fn grow(&self, reserved: u64, missing: u64) -> Res<u64> {
+        let process = ready()?.process()?;
+        let mut refusal = CuError::OUT_OF_MEMORY;
+        for step in [STEP, LEAST_STEP] {
+            let more = missing.checked_next_multiple_of(step).ok_or(CuError::OUT_OF_MEMORY)?;
+            if self.max_size != 0 && reserved.saturating_add(more) > self.max_size.max(LEAST_STEP) {
+                continue;
+            }
+            match process.take_memory(self.card, more) {
+                Ok(()) => return Ok(more),
+                Err(error) => refusal = error.into(),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn take_back(&self, size: u64) {
+        let mut levels = lock(&self.levels);
+        levels.used = levels.used.saturating_sub(round_up(size));
+    }
+
+    fn remove_if_over(&self, handle: Handle) {
+        if self.destroyed.load(Relaxed) && self.levels().used == 0 {
+            self.trim_to(0);
+            let _ = POOLS.remove(handle);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The driver's calls about memory pools and allocations in stream order.
+
+use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
+
+use crate::{
+    context::current,
+    driver::ready,
+    entry::{entry, put},
+    error::{CuError, Res},
+    handles::Handle,
+    pool::{self, Pool},
+    space::{self, Kind},
+    stream::{legacy, own, target},
+};
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const ON_DEVICE: u32 = 1;
+const PINNED: u32 = 1;
+const READ_WRITE: u32 = 3;
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Location {
+    kind: u32,
+    id: i32,
+}
+
+/// `CUmemPoolProps`, as far as it matters.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Properties {
+    allocation: u32,
+    handle_types: u32,
+    location: Location,
+    security: *const c_void,
+    max_size: usize,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    location: Location,
+    flags: u32,
+}
+
+/// The device of a location; only device memory can be pooled.
+fn device_of(location: Location, allocation: u32) -> Res<i32> {
+    if location.kind != ON_DEVICE || allocation != PINNED {
+        return Err(CuError::NOT_SUPPORTED);
+    }
+    ready()?.card(location.id)?;
+    Ok(location.id)
+}
+
+/// # Safety
+/// The pointer is null or valid for reads.
+unsafe fn read<T: Copy>(place: *const T) -> Res<T> {
+    if place.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller vouches for the rest.
+    Ok(unsafe { place.read_unaligned() })
+}
+
+fn allocate(pool: Handle, size: usize, stream: Handle) -> Res<u64> {
+    let target = target(stream)?;
+    target.not_capturing()?;
+    pool::allocate(pool, size as u64, target.context().owner())
+}
+
+fn allocate_default(size: usize, stream: Handle) -> Res<u64> {
+    let device = target(stream)?.context().device;
+    allocate(pool::current_of(device)?, size, stream)
+}
+
+/// Frees in stream order. Kernels are not computed, so nobody can tell that it happens at once.
+fn free(pointer: u64, stream: Handle) -> Res {
+    target(stream)?.not_capturing()?;
+    let freed = space::release(pointer, |found| matches!(found.kind, Kind::Pooled(_)));
+    pool::given_back(&freed.ok_or(CuError::INVALID_VALUE)?);
+    Ok(())
+}
+
+unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res {
+    let levels = pool.levels();
+    let wide = match attribute {
+        4 => pool.threshold.load(Relaxed),
+        5 => levels.reserved,
+        6 => levels.reserved_high,
+        7 => levels.used,
+        8 => levels.used_high,
+        13 => pool.max_size,
+        _ => {
+            let narrow = match attribute {
+                1 | 2 | 3 => pool.reuse[attribute as usize - 1].load(Relaxed),
+                // Allocation type pinned, location type device.
+                9 | 12 => 1,
+                // Nothing can be exported or decompressed.
+                10 | 14 | 15 => 0,
+                11 => pool.device,
+                _ => return Err(CuError::INVALID_VALUE),
+            };
+            // SAFETY: the driver API's contract: an int for these attributes.
+            return unsafe { put(value.cast(), narrow) };
+        }
+    };
+    // SAFETY: the driver API's contract: 64 bits for these attributes.
+    unsafe { put(value.cast(), wide) }
+}
+
+unsafe fn set_attribute(pool: &Pool, attribute: u32, value: *const c_void) -> Res {
+    // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
+    unsafe {
+        match attribute {
+            1 | 2 | 3 => pool.reuse[attribute as usize - 1].store(read(value.cast::<i32>())?, Relaxed),
+            4 => pool.threshold.store(read(value.cast::<u64>())?, Relaxed),
+            // The high-water marks can only be set back.
+            6 | 8 if read(value.cast::<u64>())? == 0 => pool.reset_high(attribute == 6),
+            _ => return Err(CuError::INVALID_VALUE),
+        }
+    }
+    Ok(())
+}
+
+entry! {
+    cuDeviceGetDefaultMemPool(out: *mut Handle, device: i32) { put(out, pool::default_of(device)?) }
+    cuDeviceGetMemPool(out: *mut Handle, device: i32) { put(out, pool::current_of(device)?) }
+    cuDeviceSetMemPool(device: i32, handle: Handle) { pool::choose(device, handle) }
+    cuMemGetDefaultMemPool(out: *mut Handle, location: *const Location, allocation: u32) {
+        put(out, pool::default_of(device_of(read(location)?, allocation)?)?)
+    }
+    cuMemGetMemPool(out: *mut Handle, location: *const Location, allocation: u32) {
+        put(out, pool::current_of(device_of(read(location)?, allocation)?)?)
+    }
+    cuMemSetMemPool(location: *const Location, allocation: u32, handle: Handle) {
+        pool::choose(device_of(read(location)?, allocation)?, handle)
+    }
+    cuMemPoolCreate(out: *mut Handle, properties: *const Properties) {
+        let properties = read(properties)?;
+        if properties.handle_types != 0 {
+            return Err(CuError::NOT_SUPPORTED);
+        }
+        let device = device_of(properties.location, properties.allocation)?;
+        put(out, pool::create(device, properties.max_size as u64)?)
+    }
+    cuMemPoolDestroy(handle: Handle) { pool::destroy(handle) }
+    cuMemPoolSetAttribute(handle: Handle, attribute: u32, value: *const c_void) {
+        set_attribute(&*pool::pool(handle)?, attribute, value)
+    }
+    cuMemPoolGetAttribute(handle: Handle, attribute: u32, value: *mut c_void) {
+        get_attribute(&*pool::pool(handle)?, attribute, value)
+    }
+    cuMemPoolTrimTo(handle: Handle, keep: usize) {
+        pool::pool(handle)?.trim_to(keep as u64);
+        Ok(())
+    }
+    // A pool can be reached from its own device only, and always.
+    cuMemPoolSetAccess(handle: Handle, list: *const Access, count: usize) {
+        let device = pool::pool(handle)?.device;
+        for place in 0..count {
+            let access = read(list.wrapping_add(place))?;
+            if access.location.kind != ON_DEVICE || access.location.id != device || access.flags != READ_WRITE {
+                return Err(CuError::INVALID_DEVICE);
+            }
+        }
+        Ok(())
+    }
+    cuMemPoolGetAccess(flags: *mut u32, handle: Handle, location: *const Location) {
+        let (device, location) = (pool::pool(handle)?.device, read(location)?);
+        put(flags, if location.kind == ON_DEVICE && location.id == device { READ_WRITE } else { 0 })
+    }
+    cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, legacy(stream))?) }
+    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, own(stream))?) }
+    cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: Handle, stream: Handle) {
+        put(out, allocate(pool, size, legacy(stream))?)
+    }
+    cuMemAllocFromPoolAsync_ptsz(out: *mut u64, size: usize, pool: Handle, stream: Handle) {
+        put(out, allocate(pool, size, own(stream))?)
+    }
+    cuMemFreeAsync(pointer: u64, stream: Handle) { free(pointer, legacy(stream)) }
+    cuMemFreeAsync_ptsz(pointer: u64, stream: Handle) { free(pointer, own(stream)) }
+    // What graphs took: they can't take any.
+    cuDeviceGetGraphMemAttribute(device: i32, _attribute: u32, value: *mut u64) {
+        ready()?.card(device)?;
+        current().map(|_| ()).or_else(|error| if error == CuError::DEVICE_UNAVAILABLE { Err(error) } else { Ok(()) })?;
+        put(value, 0)
+    }
+    cuDeviceGraphMemTrim(device: i32) {
+        ready()?.card(device)?;
+        Ok(())
+    }
+}
