@@ -1,0 +1,251 @@
+//! A cluster from start to stop, and the faults that tests put it through.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::authority::Credentials;
+use crate::component::{Component, Plan};
+use crate::control_plane::{Blueprint, Ports, etcd_socket};
+use crate::home::Home;
+use crate::recipe::Tool;
+use crate::standing::Standing;
+use crate::{Error, Kubectl, Node, programs, readiness};
+
+const APISERVER: &str = "kube-apiserver";
+
+/// What a cluster is to be like, before it is started.
+#[derive(Debug, Default)]
+pub struct Builder {
+    nodes: Vec<Node>,
+    folder: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Adds a node that kwok plays.
+    #[must_use]
+    pub fn node(mut self, node: Node) -> Self {
+        self.nodes.push(node);
+        self
+    }
+
+    /// Adds nodes that kwok plays.
+    #[must_use]
+    pub fn nodes(mut self, nodes: impl IntoIterator<Item = Node>) -> Self {
+        self.nodes.extend(nodes);
+        self
+    }
+
+    /// Lives in this folder rather than in a new temporary one; what a dead cluster left there is removed.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Starts the cluster and waits until pods can be created and its nodes take them.
+    ///
+    /// Builds the programs first if they are not in the cache: that takes minutes and is said on standard error.
+    /// When it fails, everything that was started has ended, and the error names the folder with the logs.
+    pub fn start(self) -> Result<Cluster, Error> {
+        let kube = programs::folder_of(Tool::Kube)?;
+        let kwok = programs::folder_of(Tool::Kwok)?.join("kwok");
+        let home = match &self.folder {
+            Some(folder) => Home::at(folder)?,
+            None => Home::temporary()?,
+        };
+        let ports = Ports::take()?;
+        let credentials = Credentials::make(home.folder(), &ports.server())?;
+        let cache = home.folder().join("kubectl-cache");
+        let kubectl = Kubectl::new(kube.join("kubectl"), credentials.kubeconfig.clone(), cache);
+        let folder = home.folder().to_owned();
+        let mut cluster = Cluster {
+            components: Vec::new(),
+            home: Some(home),
+            programs: (kube.join("kube"), kwok),
+            folder,
+            credentials,
+            ports,
+            kubectl,
+        };
+        match cluster.bring_up(&self.nodes) {
+            Ok(()) => Ok(cluster),
+            Err(source) => Err(cluster.fail(source)),
+        }
+    }
+}
+
+/// A running cluster. It ends when this is dropped, and when this process ends in whatever way.
+#[derive(Debug)]
+pub struct Cluster {
+    /// In the order in which they were started.
+    components: Vec<Component>,
+    /// `None` once the cluster has been stopped.
+    home: Option<Home>,
+    /// The Kubernetes components' program, and kwok.
+    programs: (PathBuf, PathBuf),
+    folder: PathBuf,
+    credentials: Credentials,
+    ports: Ports,
+    kubectl: Kubectl,
+}
+
+impl Cluster {
+    /// Describes a new cluster.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The administrator's kubeconfig. It holds everything that is needed and may be copied.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.credentials.kubeconfig
+    }
+
+    /// The cluster's folder: logs, keys and data.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A kubectl for this cluster, to keep and to use from other threads.
+    pub fn kubectl_handle(&self) -> Kubectl {
+        self.kubectl.clone()
+    }
+
+    /// Runs the real kubectl as administrator; gives its standard output, or an error with what it said.
+    pub fn kubectl<I>(&self, arguments: I) -> Result<String, Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<OsStr>,
+    {
+        self.kubectl.run(arguments, "")
+    }
+
+    /// `kubectl apply` of manifests in YAML or JSON.
+    pub fn apply(&self, manifests: &str) -> Result<String, Error> {
+        self.kubectl.run(["apply", "--filename", "-"], manifests)
+    }
+
+    /// Adds a node that kwok plays and waits until it takes pods.
+    pub fn add_node(&mut self, node: &Node) -> Result<(), Error> {
+        self.add_nodes(std::slice::from_ref(node))
+    }
+
+    /// Adds nodes that kwok plays and waits until they take pods.
+    pub fn add_nodes(&mut self, nodes: &[Node]) -> Result<(), Error> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let objects: Vec<_> = nodes.iter().map(Node::object).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.kubectl.run(["create", "--filename", "-"], &list.to_string())?;
+        let names: Vec<&str> = nodes.iter().map(Node::name).collect();
+        readiness::nodes(&mut self.components, &self.kubectl, &names)
+    }
+
+    /// What runs: names, process ids, addresses, logs.
+    pub fn standing(&self) -> Standing {
+        Standing::of(&self.programs.0, &self.credentials, &self.components)
+    }
+
+    /// Kills the API server, as a crash would. Its port stays taken: connections are refused.
+    pub fn stop_apiserver(&mut self) -> Result<(), Error> {
+        let name = APISERVER.to_owned();
+        self.apiserver()?.kill().map_err(|source| Error::Spawn { name, source })
+    }
+
+    /// Starts the API server again, on the same port and data, and waits until it is ready.
+    pub fn start_apiserver(&mut self) -> Result<(), Error> {
+        let apiserver = self.apiserver()?;
+        if apiserver.pid().is_none() {
+            apiserver.start_again()?;
+        }
+        self.wait_for(&[APISERVER])
+    }
+
+    /// Ends everything and removes the folder.
+    ///
+    /// An error when a component had ended by itself; its logs are kept then.
+    pub fn stop(mut self) -> Result<(), Error> {
+        if let Err(died) = self.components.iter_mut().try_for_each(Component::check) {
+            return Err(self.fail(died));
+        }
+        self.kill_all();
+        self.home.take().map_or(Ok(()), Home::remove)
+    }
+
+    /// Starts the components, each as soon as what it needs is ready, then the nodes.
+    fn bring_up(&mut self, nodes: &[Node]) -> Result<(), Error> {
+        let blueprint = Blueprint {
+            kube: self.programs.0.clone(),
+            kwok: self.programs.1.clone(),
+            folder: &self.folder,
+            credentials: &self.credentials,
+            ports: &self.ports,
+        };
+        let (etcd, apiserver) = (blueprint.etcd(), blueprint.apiserver());
+        let rest = [blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
+        self.start_component(etcd)?;
+        readiness::etcd(&mut self.components, &etcd_socket(&self.folder))?;
+        self.start_component(apiserver)?;
+        self.wait_for(&[APISERVER])?;
+        rest.into_iter().try_for_each(|plan| self.start_component(plan))?;
+        self.wait_for(&["kube-controller-manager", "kube-scheduler"])?;
+        readiness::service_account(&mut self.components, &self.kubectl)?;
+        self.add_nodes(nodes)?;
+        self.standing().write(&self.folder, true)
+    }
+
+    fn start_component(&mut self, plan: Plan) -> Result<(), Error> {
+        let home = self.home.as_ref().map(|home| home.log(plan.name));
+        let log = home.unwrap_or_else(|| self.folder.join("log"));
+        self.components.push(Component::start(plan, &self.folder, log)?);
+        // Whoever has to clear up after us knows what was started so far.
+        self.standing().write(&self.folder, false)
+    }
+
+    fn wait_for(&mut self, names: &[&str]) -> Result<(), Error> {
+        readiness::addresses(&mut self.components, names, &self.programs.0, &self.credentials)
+    }
+
+    fn apiserver(&mut self) -> Result<&mut Component, Error> {
+        let found = self.components.iter_mut().find(|component| component.name() == APISERVER);
+        found.ok_or_else(|| Error::Spawn {
+            name: APISERVER.to_owned(),
+            source: std::io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// Kills everything, the last started first. There is nothing to end gently: the data is thrown away.
+    fn kill_all(&mut self) {
+        while let Some(component) = self.components.pop() {
+            drop(component);
+        }
+    }
+
+    /// Ends everything but keeps the logs, and says where.
+    fn fail(&mut self, source: Error) -> Error {
+        self.kill_all();
+        match self.home.take().map(Home::remove_but_logs) {
+            Some(Ok(logs)) => Error::Failed { source: Box::new(source), logs },
+            // That the logs could not be kept matters less than why the cluster failed.
+            Some(Err(_)) | None => source,
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.kill_all();
+        let Some(home) = self.home.take() else { return };
+        if std::thread::panicking() {
+            // A test failed with this cluster: what the components said may tell why.
+            match home.remove_but_logs() {
+                Ok(logs) => eprintln!("testbed: the cluster's logs are kept in {}", logs.display()),
+                Err(error) => eprintln!("testbed: {error}"),
+            }
+        } else if let Err(error) = home.remove() {
+            eprintln!("testbed: {error}");
+        }
+    }
+}

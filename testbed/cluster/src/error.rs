@@ -1,0 +1,126 @@
+//! What can go wrong in the proving ground, in words that say what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+/// A failure of the proving ground.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no Go tool to build the programs with.
+    #[error(
+        "cannot build {what}: there is no `go` in PATH; install Go 1.26 or newer (https://go.dev/dl) and try again"
+    )]
+    NoGo {
+        /// What was to be built.
+        what: &'static str,
+    },
+    /// The Go tool failed.
+    #[error("building {what} failed ({status}); the end of what the Go tool said:\n{end}\nAll of it: {log}")]
+    Build {
+        /// What was to be built.
+        what: &'static str,
+        /// How the Go tool ended.
+        status: ExitStatus,
+        /// The last lines of its output.
+        end: String,
+        /// The file with all of its output.
+        log: PathBuf,
+    },
+    /// Neither variable says where the cache of built programs belongs.
+    #[error("cannot tell where to keep the built programs: set XDG_CACHE_HOME or HOME to an absolute path")]
+    NoCache,
+    /// A file or folder cannot be used.
+    #[error("cannot {what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A cluster's folder belongs to another user: in a shared temporary directory that may be a trap.
+    #[error(
+        "{path} belongs to somebody else or is open to others; remove it, or set TMPDIR to a directory of your own"
+    )]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A Unix socket's path may have at most 107 bytes.
+    #[error("the path {path} is too long for a Unix socket in it; set TMPDIR to a shorter directory")]
+    PathTooLong {
+        /// The cluster's folder.
+        path: PathBuf,
+    },
+    /// A cluster runs in this folder already.
+    #[error("a cluster runs in {path} already, started by process {pid}")]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+        /// The process that started it; 0 when that cannot be told.
+        pid: u32,
+    },
+    /// A certificate cannot be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// No port is free on 127.0.0.1, or the kernel refused one.
+    #[error("cannot get a free port on 127.0.0.1: {0}")]
+    Port(io::Error),
+    /// A program cannot be started.
+    #[error("cannot start {name}: {source}")]
+    Spawn {
+        /// The program.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A component ended by itself.
+    #[error("{name} ended by itself ({status}); the end of its log:\n{end}")]
+    Died {
+        /// The component.
+        name: &'static str,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last lines of its log.
+        end: String,
+    },
+    /// Something did not become ready in time.
+    #[error("{what} within {seconds} seconds{detail}")]
+    NotReady {
+        /// What did not happen, as in "etcd did not become healthy".
+        what: String,
+        /// How long was waited.
+        seconds: u64,
+        /// What was seen last, with a leading ": ", or nothing.
+        detail: String,
+    },
+    /// The cluster failed; its logs were kept.
+    #[error("{source}\nThe logs are kept in {logs}")]
+    Failed {
+        /// What failed.
+        source: Box<Error>,
+        /// The folder with the components' logs.
+        logs: PathBuf,
+    },
+    /// kubectl ended with a failure.
+    #[error("kubectl {arguments} failed ({status}): {said}")]
+    Kubectl {
+        /// Its arguments.
+        arguments: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its standard error.
+        said: String,
+    },
+}
+
+impl Error {
+    /// Turns an [`io::Error`] into an [`Error::File`].
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+}
