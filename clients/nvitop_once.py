@@ -1,0 +1,32 @@
+"""nvitop -1: the whole table, with and without a program on the card."""
+
+import os
+import re
+
+import holder
+import tool
+from transcript import check, say
+
+
+def table():
+    """The lines about cards and processes; those about this machine's processors and memory left out."""
+    lines = tool.output("nvitop", "-1", "--ascii").splitlines()
+    return [line for line in lines if re.match(r"^[|] +(\d+ |N/A|No running|GPU )", line) or "NVITOP" in line]
+
+
+def main():
+    for line in table():
+        say("idle", line)
+    check("it says that nothing runs", any("No running processes found" in line for line in table()))
+    with holder.holding() as pid:
+        row = next((line for line in table() if re.search(rf"[|] +0 +{pid} ", line)), None)
+        check("the holder has a row", row)
+        fields = row.split()
+        say("memory", next(field for field in fields if field.endswith("MiB")))
+        check("it is a computing process", fields[3] == "C")
+        check("it is found on this machine", os.path.basename(holder.__file__) in row or "python" in row)
+    check("afterwards nothing runs", any("No running processes found" in line for line in table()))
+
+
+if __name__ == "__main__":
+    main()
