@@ -16,7 +16,7 @@ def main():
     with holder.holding() as pid:
         (row,) = [row for row in rows() if f" {pid} " in row]
         say("memory", row.split()[-2])
-        check("it is known by its command", "python" in row)
+        check("it is known by its command", "holder.py" in row)
     check("afterwards it is gone", not any(f" {pid} " in row for row in rows()))
 
 

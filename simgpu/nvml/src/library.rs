@@ -1,5 +1,6 @@
 //! The count of inits, and the one way by which every entry is answered.
 
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -57,7 +58,8 @@ pub(crate) fn not_supported(function: &str) -> u32 {
 /// standard error. Two threads may both open; the state sees to it that a process counts once.
 fn open() -> Result<&'static Cards, Code> {
     let cards = Cards::open().map_err(|error| {
-        eprintln!("simulated NVML: {error}");
+        // A program without a standard error has no reader for it.
+        let _ = writeln!(std::io::stderr(), "simulated NVML: {error}");
         Code::DriverNotLoaded
     })?;
     Ok(CARDS.get_or_init(|| cards))

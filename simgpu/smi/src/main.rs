@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match run::run(&arguments::Arguments::parse()) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("{failure}");
+            run::complain(&failure);
             ExitCode::from(failure.exit_code())
         }
     }

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     show(&page)?;
     for index in &found.lost {
-        eprintln!("Unable to determine the device handle for GPU{index}: GPU is lost.");
+        complain(&format_args!("Unable to determine the device handle for GPU{index}: GPU is lost."));
     }
     Ok(if found.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LOST) })
 }
@@ -128,6 +128,11 @@ fn show(page: &str) -> Result<ExitCode, Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Writes a line to standard error; without a reader there, the exit code must do.
+pub(crate) fn complain(what: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{what}");
 }
 
 /// Loses a simulated card, or brings it back.

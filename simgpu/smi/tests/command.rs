@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use simgpu_device::{Machine, Settings};
 use tempfile::TempDir;
 
 /// Two cards of different models, in a state of their own.
@@ -72,6 +73,26 @@ fn the_table_shows_every_card_and_says_that_it_is_simulated() {
 fn without_programs_a_query_for_them_is_only_a_heading() {
     let query = ["--query-compute-apps=pid,process_name,used_memory,gpu_uuid", "--format=csv"];
     assert_eq!(Scene::new().print(&query), "pid, process_name, used_gpu_memory [MiB], gpu_uuid\n");
+}
+
+#[test]
+fn a_program_that_holds_memory_is_listed_on_its_card() {
+    let scene = Scene::new();
+    let state = scene.folder.path().join("state");
+    let machine = Machine::open(&Settings::new(&state, "A100-80GB,T4").unwrap()).unwrap();
+    let process = machine.join().unwrap();
+    process.open_context(1).unwrap();
+    process.take_memory(1, 100 << 20).unwrap();
+    let held = process.held_memory(1) >> 20;
+    let (pid, uuid) = (std::process::id(), machine.card(1).unwrap().uuid());
+
+    let query = ["--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader"];
+    assert_eq!(scene.print(&query), format!("{pid}, {held} MiB, {uuid}\n"));
+    let used = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+    assert_eq!(scene.print(&used), format!("0\n{held}\n"));
+    let table = scene.print(&[]);
+    let row = table.lines().find(|line| line.contains(&format!(" {pid} "))).unwrap();
+    assert!(row.starts_with("|    1 ") && row.ends_with(&format!(" {held}MiB |")), "{row}");
 }
 
 #[test]
