@@ -1,7 +1,8 @@
 //! What people and tools say to the agent, and what it answers: JSON in control packets on the agent's socket.
 //!
-//! A text travels in pieces of at most [`LONGEST_PIECE`] bytes. Each packet is the frame's header, one byte that says
-//! whether more follows, and a piece. `docs/status-schema.md` describes [`Status`] for programs that read it.
+//! A text travels in pieces: each packet is the frame's header, one byte that says whether more follows, and a piece,
+//! in packets of at most [`LONGEST_PACKET`] bytes from the agent and
+//! [`MAX_FRAME`](gpupool_wire::message::MAX_FRAME) bytes to it. `docs/status-schema.md` describes [`Status`] for programs that read it.
 
 pub mod client;
 mod status;
@@ -15,14 +16,14 @@ use zerocopy::IntoBytes as _;
 
 pub use status::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
 
-/// Longest piece of JSON in one packet, in bytes.
-pub const LONGEST_PIECE: usize = 60 * 1024;
+/// What stands before a piece: the header and the byte that says whether more follows.
+const BEFORE: usize = size_of::<Header>() + 1;
 
-/// Longest packet of a control conversation, in bytes.
-pub const LONGEST_PACKET: usize = size_of::<Header>() + 1 + LONGEST_PIECE;
+/// Longest packet from the agent, in bytes.
+pub const LONGEST_PACKET: usize = 60 * 1024;
 
 /// Longest request that the agent puts together, in bytes. Real ones have some hundred.
-pub const LONGEST_REQUEST: usize = LONGEST_PIECE;
+pub const LONGEST_REQUEST: usize = 60 * 1024;
 
 /// A request to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,13 +126,22 @@ pub enum RefusalReason {
     Other,
 }
 
-/// The packets that carry `value`.
-pub fn packets<T: Serialize>(value: &T) -> serde_json::Result<Vec<Vec<u8>>> {
+/// The packets that carry an answer.
+pub fn reply_packets(reply: &Reply) -> serde_json::Result<Vec<Vec<u8>>> {
+    packets(reply, LONGEST_PACKET)
+}
+
+/// The packets that carry a request.
+pub fn request_packets(request: &Request) -> serde_json::Result<Vec<Vec<u8>>> {
+    packets(request, gpupool_wire::message::MAX_FRAME)
+}
+
+fn packets<T: Serialize>(value: &T, longest: usize) -> serde_json::Result<Vec<Vec<u8>>> {
     let text = serde_json::to_vec(value)?;
-    let pieces: Vec<&[u8]> = text.chunks(LONGEST_PIECE).collect();
+    let pieces: Vec<&[u8]> = text.chunks(longest - BEFORE).collect();
     let last = pieces.len().saturating_sub(1);
     let packet = |(number, piece): (usize, &&[u8])| {
-        let mut packet = Vec::with_capacity(LONGEST_PACKET.min(piece.len() + 16));
+        let mut packet = Vec::with_capacity(BEFORE + piece.len());
         packet.extend_from_slice(Header::new(Kind::Control).as_bytes());
         packet.push(u8::from(number < last));
         packet.extend_from_slice(piece);
@@ -175,11 +185,12 @@ mod tests {
 
     #[test]
     fn a_text_of_any_length_comes_back_whole() {
-        for length in [0, 1, LONGEST_PIECE - 2, LONGEST_PIECE, 3 * LONGEST_PIECE + 7] {
+        let piece = LONGEST_PACKET - BEFORE;
+        for length in [0, 1, piece - 2, piece, 3 * piece + 7] {
             let text = "x".repeat(length);
             let mut assembler = Assembler::default();
             let mut whole = None;
-            for packet in packets(&text).unwrap() {
+            for packet in packets(&text, LONGEST_PACKET).unwrap() {
                 assert!(packet.len() <= LONGEST_PACKET);
                 assert!(whole.is_none(), "a packet after the last");
                 match assembler.add(&packet[size_of::<Header>()..], usize::MAX / 2) {

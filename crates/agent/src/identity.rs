@@ -18,7 +18,7 @@ const DEEPEST: u32 = 1024;
 
 /// Why a caller has no pod.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Stranger {
+pub(crate) enum Stranger {
     /// No ancestor is known.
     #[error("process {0} was not started by gpupool run: start it with gpupool run --core R[:L] --memory R[:L] -- command")]
     Unregistered(u32),
@@ -31,7 +31,7 @@ pub enum Stranger {
 }
 
 /// Finds the pod of a process.
-pub trait Identify {
+pub(crate) trait Identify {
     /// The name of the pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked.
     fn pod_of(&self, caller: ProcessKey) -> Result<&str, Stranger>;
 }
@@ -41,24 +41,24 @@ pub trait Identify {
 /// Known are the registered `gpupool run` processes and everybody who was found to belong to one, so that a
 /// program's children keep their place when `gpupool run` itself was killed.
 #[derive(Debug, Default)]
-pub struct Ancestry {
+pub(crate) struct Ancestry {
     proc: Proc,
     known: BTreeMap<ProcessKey, String>,
 }
 
 impl Ancestry {
     /// Nobody is known yet.
-    pub fn new(proc: Proc) -> Self {
+    pub(crate) fn new(proc: Proc) -> Self {
         Self { proc, known: BTreeMap::new() }
     }
 
     /// From now on `process` and its descendants belong to `pod`.
-    pub fn learn(&mut self, process: ProcessKey, pod: &str) {
+    pub(crate) fn learn(&mut self, process: ProcessKey, pod: &str) {
         self.known.insert(process, pod.to_owned());
     }
 
     /// `process` has ended. Its children are found through their new parent, or not at all.
-    pub fn forget(&mut self, process: ProcessKey) {
+    pub(crate) fn forget(&mut self, process: ProcessKey) {
         self.known.remove(&process);
     }
 

@@ -41,22 +41,22 @@ pub enum JournalError {
 
 /// What stood in the journal when it was opened.
 #[derive(Debug)]
-pub struct Replay<R> {
+pub(crate) struct Replay<R> {
     /// The whole records, in order.
-    pub records: Vec<R>,
+    pub(crate) records: Vec<R>,
     /// What could not be read, and where it is now.
-    pub damage: Option<Damage>,
+    pub(crate) damage: Option<Damage>,
 }
 
 /// The part of a journal that is no whole record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
+pub(crate) struct Damage {
     /// Bytes that belong to no whole record.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// How many whole records come before it.
-    pub after: usize,
+    pub(crate) after: usize,
     /// The file it was moved to.
-    pub set_aside: PathBuf,
+    pub(crate) set_aside: PathBuf,
 }
 
 impl std::fmt::Display for Damage {
@@ -73,7 +73,7 @@ impl std::fmt::Display for Damage {
 
 /// An open journal, written by one agent only (who holds the lock is decided elsewhere).
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     /// Length of the file up to its last whole record.
@@ -84,7 +84,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens or makes the journal and reads it. What is damaged is moved to a file beside it.
-    pub fn open<R: DeserializeOwned>(path: &Path) -> Result<(Self, Replay<R>), JournalError> {
+    pub(crate) fn open<R: DeserializeOwned>(path: &Path) -> Result<(Self, Replay<R>), JournalError> {
         let failed =
             |action| move |source| JournalError::File { action, path: path.to_owned(), source };
         let mut file = open_file(path).map_err(failed("open"))?;
@@ -102,7 +102,7 @@ impl Journal {
     }
 
     /// Adds records, in one write.
-    pub fn append<R: Serialize>(&mut self, records: &[R]) -> Result<(), JournalError> {
+    pub(crate) fn append<R: Serialize>(&mut self, records: &[R]) -> Result<(), JournalError> {
         let bytes = self.encode(records)?;
         if self.torn {
             self.file.set_len(self.length).map_err(|source| self.failed("write to", source))?;
@@ -117,7 +117,7 @@ impl Journal {
     }
 
     /// Puts `records` in the place of everything written so far; either all of it holds afterwards, or nothing changed.
-    pub fn replace<R: Serialize>(&mut self, records: &[R]) -> Result<(), JournalError> {
+    pub(crate) fn replace<R: Serialize>(&mut self, records: &[R]) -> Result<(), JournalError> {
         let bytes = self.encode(records)?;
         let next = beside(&self.path, "next");
         let write = || {
@@ -135,7 +135,7 @@ impl Journal {
     }
 
     /// Bytes in the journal.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 

@@ -3,13 +3,23 @@
 //! Programs, people and the kernel speak here; their words become events of the pool (`gpupool_core`), and its
 //! decisions become messages, signals and pages of shared memory. Who gets a card is never decided here.
 
-pub mod identity;
-pub mod journal;
-pub mod lock;
-pub mod peer;
-pub mod procfs;
-pub mod shared_memory;
-pub mod socket_path;
+mod books;
 pub mod cards;
 pub mod control;
-pub mod pages;
+mod driver;
+mod identity;
+mod journal;
+mod lock;
+mod metrics;
+mod pages;
+mod peer;
+mod procfs;
+mod restart;
+mod server;
+mod shared_memory;
+pub mod socket_path;
+
+pub use journal::JournalError;
+pub use lock::LockError;
+pub use restart::RestartError;
+pub use server::{AgentError, Settings, serve};

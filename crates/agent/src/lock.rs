@@ -28,13 +28,13 @@ pub enum LockError {
 
 /// A claim on a path.
 #[derive(Debug)]
-pub struct Lock {
+pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
     /// Claims `path` by locking `<path>.lock`.
-    pub fn claim(path: &Path) -> Result<Self, LockError> {
+    pub(crate) fn claim(path: &Path) -> Result<Self, LockError> {
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let name = PathBuf::from(name);

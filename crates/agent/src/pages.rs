@@ -12,14 +12,14 @@ const RESIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// The limits page of one pod.
 #[derive(Debug)]
-pub struct LimitsFile {
+pub(crate) struct LimitsFile {
     memory: SharedMemory,
     said: Limits,
 }
 
 impl LimitsFile {
     /// A page that says `limits`. Programs can read it and never write it.
-    pub fn create(limits: Limits) -> std::io::Result<Self> {
+    pub(crate) fn create(limits: Limits) -> std::io::Result<Self> {
         let seals = RESIZE | SealFlags::FUTURE_WRITE;
         let memory = SharedMemory::create("gpupool-limits", limits::FILE_LENGTH, seals)?;
         // SAFETY: the mapping is that long, lives as long as `memory`, and everybody else maps it read-only.
@@ -27,13 +27,8 @@ impl LimitsFile {
         Ok(Self { memory, said: limits })
     }
 
-    /// What the page says.
-    pub fn said(&self) -> &Limits {
-        &self.said
-    }
-
     /// Says something new; true when it was new.
-    pub fn say(&mut self, limits: Limits) -> bool {
+    pub(crate) fn say(&mut self, limits: Limits) -> bool {
         if self.said == limits {
             return false;
         }
@@ -46,21 +41,21 @@ impl LimitsFile {
     }
 
     /// The descriptor to pass to programs.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 }
 
 /// The memory ledger of one pod.
 #[derive(Debug)]
-pub struct LedgerFile {
+pub(crate) struct LedgerFile {
     memory: SharedMemory,
     inode: Inode,
 }
 
 impl LedgerFile {
     /// An empty ledger.
-    pub fn create() -> std::io::Result<Self> {
+    pub(crate) fn create() -> std::io::Result<Self> {
         let memory = SharedMemory::create("gpupool-ledger", ledger::FILE_LENGTH, RESIZE)?;
         // SAFETY: the mapping is that long, lives as long as `memory`, and is changed through atomics only.
         unsafe { Ledger::create(memory.start().cast(), memory.length()) }.map_err(invalid)?;
@@ -69,7 +64,7 @@ impl LedgerFile {
     }
 
     /// Takes a ledger back from a program, if it is the very file that the agent once made.
-    pub fn adopt(descriptor: OwnedFd, made: Inode) -> std::io::Result<Self> {
+    pub(crate) fn adopt(descriptor: OwnedFd, made: Inode) -> std::io::Result<Self> {
         if shared_memory::inode(descriptor.as_fd())? != made {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
@@ -78,19 +73,19 @@ impl LedgerFile {
     }
 
     /// Which file it is.
-    pub fn inode(&self) -> Inode {
+    pub(crate) fn inode(&self) -> Inode {
         self.inode
     }
 
     /// The account itself. A program may have made rubbish of its first bytes; they are written anew each time.
-    pub fn with<T>(&self, look: impl FnOnce(Ledger<'_>) -> T) -> Option<T> {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(Ledger<'_>) -> T) -> Option<T> {
         // SAFETY: the mapping is that long, lives as long as `self`, and is changed through atomics only.
         let ledger = unsafe { Ledger::create(self.memory.start().cast(), self.memory.length()) };
         ledger.ok().map(look)
     }
 
     /// The descriptor to pass to programs.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 }

@@ -1,12 +1,14 @@
 //! The process at the other end of a socket, held so that it can't be mistaken for another.
 //!
-//! Thin FFI around `SO_PEERPIDFD`, which rustix does not have. Whose pod it is, is decided in [`crate::identity`].
+//! Thin FFI around `SO_PEERPIDFD`, which rustix does not have, and waiting on a pidfd. Whose pod it is, is decided in [`crate::identity`].
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::procfs::{Proc, ProcessKey};
 
@@ -15,7 +17,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Why a peer can't be known.
 #[derive(Debug, Error)]
-pub enum PeerError {
+pub(crate) enum PeerError {
     /// It lives in a pid namespace that the agent does not see into.
     #[error("the caller is outside the agent's view of processes: the agent needs the host's pid namespace (hostPID: true)")]
     Unseen,
@@ -29,16 +31,16 @@ pub enum PeerError {
 
 /// A process that is held: its id can't come to mean another one unnoticed.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     /// Which process.
-    pub key: ProcessKey,
+    pub(crate) key: ProcessKey,
     /// Its pidfd; readable once it has ended.
-    pub pidfd: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
 }
 
 impl Held {
     /// Holds a process by its id, if it is the one that started then and still lives.
-    pub fn by_key(proc: &Proc, key: ProcessKey) -> Result<Self, PeerError> {
+    pub(crate) fn by_key(proc: &Proc, key: ProcessKey) -> Result<Self, PeerError> {
         Self::check(proc, open(key.pid)?, key.pid).and_then(|held| {
             if held.key == key { Ok(held) } else { Err(PeerError::Gone) }
         })
@@ -53,19 +55,27 @@ impl Held {
     }
 
     /// True once all threads of the process have ended, whether or not its parent has looked.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         !matches!(rustix::event::poll(&mut polled, Some(&Timespec::default())), Ok(0))
     }
 
+    /// The pidfd for a task to wait on: readable once the process has ended. Must be called inside the runtime.
+    pub(crate) fn awaitable(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
+        let pidfd = self.pidfd.try_clone()?;
+        // SAFETY: the descriptor is owned, so it is open and the same one until the answer is dropped.
+        unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }
+            .map_err(|failure| failure.into_parts().1)
+    }
+
     /// Sends a signal; false when the process has ended already.
-    pub fn signal(&self, signal: Signal) -> std::io::Result<bool> {
+    pub(crate) fn signal(&self, signal: Signal) -> std::io::Result<bool> {
         signal_by(&self.pidfd, signal)
     }
 }
 
 /// Sends a signal by pidfd; false when the process has ended already.
-pub fn signal_by(pidfd: impl AsFd, signal: Signal) -> std::io::Result<bool> {
+pub(crate) fn signal_by(pidfd: impl AsFd, signal: Signal) -> std::io::Result<bool> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::SRCH) => Ok(false),
@@ -74,7 +84,7 @@ pub fn signal_by(pidfd: impl AsFd, signal: Signal) -> std::io::Result<bool> {
 }
 
 /// The user and the held process that called `connect()` on the other end of this socket.
-pub fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), PeerError> {
+pub(crate) fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), PeerError> {
     let credentials = rustix::net::sockopt::socket_peercred(&socket).map_err(std::io::Error::from)?;
     let pid = u32::try_from(credentials.pid.as_raw_pid()).unwrap_or(0);
     if pid == 0 {
@@ -96,7 +106,7 @@ pub fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), PeerErro
 }
 
 /// True when the other end of a socket is closed.
-pub fn hung_up(socket: impl AsFd) -> bool {
+pub(crate) fn hung_up(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::empty())];
     match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
         Ok(_) => polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR),

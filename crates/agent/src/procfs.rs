@@ -2,33 +2,33 @@
 //!
 //! The root is a value, so that tests can lay out a `/proc` of their own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 /// A process for as long as the machine is up: the kernel gives out ids again, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ProcessKey {
+pub(crate) struct ProcessKey {
     /// The process id in the agent's pid namespace, never 0.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Clock ticks after boot at which it started (`/proc/<pid>/stat`, field 22).
-    pub start: u64,
+    pub(crate) start: u64,
 }
 
 /// What one line of `/proc/<pid>/stat` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
+pub(crate) struct Stat {
     /// The process itself.
-    pub key: ProcessKey,
+    pub(crate) key: ProcessKey,
     /// Its parent's id, 0 where it has none in this namespace.
-    pub parent: u32,
+    pub(crate) parent: u32,
     /// True when it has ended and only waits for its parent to look.
-    pub zombie: bool,
+    pub(crate) zombie: bool,
 }
 
 /// A mounted `/proc`.
 #[derive(Debug, Clone)]
-pub struct Proc {
+pub(crate) struct Proc {
     root: PathBuf,
 }
 
@@ -40,31 +40,25 @@ impl Default for Proc {
 
 impl Proc {
     /// A `/proc` at another place.
-    pub fn at(root: impl Into<PathBuf>) -> Self {
+    pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     /// The process's line, or nothing when there is no such process.
-    pub fn stat(&self, pid: u32) -> Option<Stat> {
+    pub(crate) fn stat(&self, pid: u32) -> Option<Stat> {
         let text = std::fs::read(self.root.join(pid.to_string()).join("stat")).ok()?;
         parse_stat(&text).filter(|stat| stat.key.pid == pid)
     }
 
-    /// The process's name as the kernel keeps it (at most 15 bytes), for people.
-    pub fn name(&self, pid: u32) -> Option<String> {
-        let text = std::fs::read_to_string(self.root.join(pid.to_string()).join("comm")).ok()?;
-        Some(text.trim_end().to_owned())
-    }
-
     /// The names of all descriptors of a process, as paths that open what they stand for.
-    pub fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
+    pub(crate) fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
         let directory = self.root.join(pid.to_string()).join("fd");
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
         entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
     }
 
     /// All processes that descend from `ancestor` at this moment, itself not included.
-    pub fn descendants(&self, ancestor: ProcessKey) -> Vec<ProcessKey> {
+    pub(crate) fn descendants(&self, ancestor: ProcessKey) -> Vec<ProcessKey> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let all: Vec<Stat> = entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -87,14 +81,9 @@ impl Proc {
     }
 
     /// The kernel's name for this boot: process ids and start times mean nothing after the next one.
-    pub fn boot_id(&self) -> std::io::Result<String> {
+    pub(crate) fn boot_id(&self) -> std::io::Result<String> {
         let text = std::fs::read_to_string(self.root.join("sys/kernel/random/boot_id"))?;
         Ok(text.trim().to_owned())
-    }
-
-    /// Where this `/proc` is.
-    pub fn root(&self) -> &Path {
-        &self.root
     }
 }
 

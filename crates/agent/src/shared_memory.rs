@@ -12,28 +12,28 @@ use serde::{Deserialize, Serialize};
 
 /// Which file a descriptor stands for, whatever its number or owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inode {
+pub(crate) struct Inode {
     /// The file system.
-    pub device: u64,
+    pub(crate) device: u64,
     /// The file in it.
-    pub number: u64,
+    pub(crate) number: u64,
 }
 
 /// The file behind a descriptor.
-pub fn inode(descriptor: BorrowedFd<'_>) -> std::io::Result<Inode> {
+pub(crate) fn inode(descriptor: BorrowedFd<'_>) -> std::io::Result<Inode> {
     let found = rustix::fs::fstat(descriptor)?;
     Ok(Inode { device: found.st_dev, number: found.st_ino })
 }
 
 /// The file that a path leads to.
-pub fn inode_at(path: &std::path::Path) -> std::io::Result<Inode> {
+pub(crate) fn inode_at(path: &std::path::Path) -> std::io::Result<Inode> {
     let found = std::fs::metadata(path)?;
     Ok(Inode { device: found.dev(), number: found.ino() })
 }
 
 /// A memfd, mapped writable by the agent for as long as this value lives.
 #[derive(Debug)]
-pub struct SharedMemory {
+pub(crate) struct SharedMemory {
     descriptor: OwnedFd,
     start: *mut u8,
     length: usize,
@@ -44,7 +44,7 @@ unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
     /// Makes zeroed memory of `length` bytes, maps it, and then applies `seals` (with `SEAL` added).
-    pub fn create(name: &str, length: usize, seals: SealFlags) -> std::io::Result<Self> {
+    pub(crate) fn create(name: &str, length: usize, seals: SealFlags) -> std::io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         // Kernels before 6.3 don't know the flag that says "never executable"; newer ones may insist on it.
         let descriptor = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
@@ -57,7 +57,7 @@ impl SharedMemory {
 
     /// Maps memory that somebody hands back. It must be as long as `length` says and sealed against resizing:
     /// otherwise its sender could cut it and have the agent killed at its next look.
-    pub fn adopt(descriptor: OwnedFd, length: usize) -> std::io::Result<Self> {
+    pub(crate) fn adopt(descriptor: OwnedFd, length: usize) -> std::io::Result<Self> {
         let size = rustix::fs::fstat(&descriptor)?.st_size;
         let seals = rustix::fs::fcntl_get_seals(&descriptor)?;
         let needed = SealFlags::SHRINK | SealFlags::GROW;
@@ -83,12 +83,12 @@ impl SharedMemory {
     }
 
     /// Where the memory starts. It stays valid for as long as this value lives.
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
 
     /// How many bytes there are.
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 }
@@ -108,7 +108,7 @@ impl Drop for SharedMemory {
 }
 
 /// Makes a file of fixed content that nobody can change any more.
-pub fn sealed_content(name: &str, content: &[u8]) -> std::io::Result<OwnedFd> {
+pub(crate) fn sealed_content(name: &str, content: &[u8]) -> std::io::Result<OwnedFd> {
     use std::io::Write as _;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create(name, flags)?);

@@ -81,7 +81,7 @@ impl Client {
 
     /// Sends a request.
     pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
-        let packets = super::packets(request).map_err(|failure| self.foreign(failure.to_string()))?;
+        let packets = super::request_packets(request).map_err(|failure| self.foreign(failure.to_string()))?;
         for packet in packets {
             let pieces = [IoSlice::new(&packet)];
             let sent = rustix::io::retry_on_intr(|| {

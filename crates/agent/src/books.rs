@@ -1,0 +1,282 @@
+//! Who is on the node: pods, their processes, and what each process does. Written to the journal as it changes, and
+//! read back from there by an agent that starts again.
+//!
+//! Who gets a card is the pool's business; here stands only who of a pod's processes waits for one or uses one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpupool_core::pool::{self, Action, CardUuid, Millis, PodId};
+use serde::{Deserialize, Serialize};
+
+use crate::procfs::ProcessKey;
+use crate::shared_memory::Inode;
+
+/// What the agent knows of a pod beside its place in the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    /// The `gpupool run` that registered it; `None` once that has ended.
+    pub(crate) run: Option<ProcessKey>,
+    /// The user who started it.
+    pub(crate) user: u32,
+    /// Its memory ledger, once it has one.
+    pub(crate) ledger: Option<Inode>,
+    /// It was told to stop and takes no new processes.
+    pub(crate) stopping: bool,
+}
+
+/// What a process does with the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Use {
+    /// Nothing, at the moment.
+    Nothing,
+    /// It waits until its pod holds one.
+    Waiting,
+    /// It uses its pod's card.
+    Holding,
+}
+
+/// A process that has introduced itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    /// The pod it belongs to.
+    pub(crate) pod: PodId,
+    /// Its slot in the pod's ledger.
+    pub(crate) slot: u32,
+    /// What it does.
+    pub(crate) using: Use,
+    /// The card it got first: the driver can't give it another while it lives.
+    pub(crate) card: Option<CardUuid>,
+}
+
+/// One line of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Record {
+    /// The first line.
+    Opened {
+        /// Version of the journal's records.
+        version: u32,
+        /// The boot in which process ids and times are meant.
+        boot: String,
+    },
+    /// Everything that held at that moment; what stood before it counts no more.
+    Snapshot {
+        /// The pool.
+        pool: Box<pool::Snapshot>,
+        /// The pods.
+        groups: Vec<(PodId, Group)>,
+        /// The processes.
+        processes: Vec<(ProcessKey, Process)>,
+    },
+    /// The pool took an event.
+    Step {
+        /// When.
+        at: Millis,
+        /// Which.
+        event: pool::Event,
+    },
+    /// A pod came or changed.
+    Group {
+        /// Its name.
+        pod: PodId,
+        /// How it is now.
+        group: Group,
+    },
+    /// A pod went.
+    GroupGone {
+        /// Its name.
+        pod: PodId,
+    },
+    /// A process came or changed.
+    Process {
+        /// Which.
+        key: ProcessKey,
+        /// How it is now.
+        process: Process,
+    },
+    /// A process ended.
+    ProcessGone {
+        /// Which.
+        key: ProcessKey,
+    },
+}
+
+/// All pods and processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    groups: BTreeMap<PodId, Group>,
+    processes: BTreeMap<ProcessKey, Process>,
+    members: BTreeMap<PodId, BTreeSet<ProcessKey>>,
+}
+
+impl Books {
+    /// The books of a snapshot.
+    pub(crate) fn new(groups: Vec<(PodId, Group)>, processes: Vec<(ProcessKey, Process)>) -> Self {
+        let mut books = Self { groups: groups.into_iter().collect(), ..Self::default() };
+        for (key, process) in processes {
+            books.put(key, process);
+        }
+        books
+    }
+
+    /// All of it, for a snapshot.
+    pub(crate) fn snapshot(&self, pool: pool::Snapshot) -> Record {
+        Record::Snapshot {
+            pool: Box::new(pool),
+            groups: self.groups.iter().map(|(pod, group)| (pod.clone(), group.clone())).collect(),
+            processes: self.processes.iter().map(|(key, process)| (*key, process.clone())).collect(),
+        }
+    }
+
+    /// Takes in what a record says about pods and processes. The pool's own records change nothing here.
+    pub(crate) fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Group { pod, group } => {
+                self.groups.insert(pod.clone(), group.clone());
+            }
+            Record::GroupGone { pod } => {
+                self.groups.remove(pod);
+                self.members.remove(pod);
+            }
+            Record::Process { key, process } => self.put(*key, process.clone()),
+            Record::ProcessGone { key } => self.drop_process(*key),
+            Record::Opened { .. } | Record::Snapshot { .. } | Record::Step { .. } => {}
+        }
+    }
+
+    /// Takes in a decision of the pool: whoever waits for the granted pod uses its card from now on.
+    pub(crate) fn decided(&mut self, action: &Action) {
+        let Action::Grant { pod, card, .. } = action else { return };
+        for key in self.members_of(pod) {
+            if let Some(process) = self.processes.get_mut(&key).filter(|process| process.using == Use::Waiting) {
+                process.using = Use::Holding;
+                process.card.get_or_insert_with(|| card.clone());
+            }
+        }
+    }
+
+    /// A pod.
+    pub(crate) fn group(&self, pod: &PodId) -> Option<&Group> {
+        self.groups.get(pod)
+    }
+
+    /// All pods by name.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&PodId, &Group)> {
+        self.groups.iter()
+    }
+
+    /// A process.
+    pub(crate) fn process(&self, key: ProcessKey) -> Option<&Process> {
+        self.processes.get(&key)
+    }
+
+    /// All processes.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = (ProcessKey, &Process)> {
+        self.processes.iter().map(|(key, process)| (*key, process))
+    }
+
+    /// A pod's processes, oldest id first.
+    pub(crate) fn members_of(&self, pod: &PodId) -> Vec<ProcessKey> {
+        self.members.get(pod).map(|members| members.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// A pod's processes that do this with the card.
+    pub(crate) fn members_using(&self, pod: &PodId, using: Use) -> Vec<ProcessKey> {
+        let mut members = self.members_of(pod);
+        members.retain(|key| self.process(*key).is_some_and(|process| process.using == using));
+        members
+    }
+
+    /// The card to which the pod's living processes are bound.
+    pub(crate) fn bound_card(&self, pod: &PodId) -> Option<&CardUuid> {
+        let members = self.members.get(pod)?;
+        members.iter().find_map(|key| self.processes.get(key)?.card.as_ref())
+    }
+
+    /// The lowest slot of the pod's ledger that no process has; `None` when all are taken.
+    pub(crate) fn free_slot(&self, pod: &PodId) -> Option<u32> {
+        let taken: BTreeSet<u32> = self
+            .members
+            .get(pod)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| Some(self.processes.get(key)?.slot))
+            .collect();
+        let slots = u32::try_from(gpupool_wire::ledger::SLOTS).unwrap_or(u32::MAX);
+        (0..slots).find(|slot| !taken.contains(slot))
+    }
+
+    fn put(&mut self, key: ProcessKey, process: Process) {
+        self.drop_process(key);
+        self.members.entry(process.pod.clone()).or_default().insert(key);
+        self.processes.insert(key, process);
+    }
+
+    fn drop_process(&mut self, key: ProcessKey) {
+        let Some(old) = self.processes.remove(&key) else { return };
+        if let Some(members) = self.members.get_mut(&old.pod) {
+            members.remove(&key);
+            if members.is_empty() {
+                self.members.remove(&old.pod);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey { pid, start: 1 }
+    }
+
+    fn process(pod: &str, slot: u32, using: Use) -> Process {
+        Process { pod: pod.into(), slot, using, card: None }
+    }
+
+    fn books() -> Books {
+        let group = Group { run: None, user: 0, ledger: None, stopping: false };
+        Books::new(
+            vec![("A".into(), group)],
+            vec![
+                (key(1), process("A", 0, Use::Waiting)),
+                (key(2), process("A", 1, Use::Nothing)),
+                (key(3), process("A", 3, Use::Waiting)),
+            ],
+        )
+    }
+
+    #[test]
+    fn a_grant_reaches_exactly_those_who_wait_and_binds_them_to_the_card() {
+        let mut books = books();
+        let share = gpupool_core::share::Percent::WHOLE;
+        books.decided(&Action::Grant {
+            pod: "A".into(),
+            card: "GPU-1".into(),
+            lease: pool::LeaseId(1),
+            limits: pool::Limits { core: share, memory: share },
+        });
+        assert_eq!(books.members_using(&"A".into(), Use::Holding), [key(1), key(3)]);
+        assert_eq!(books.bound_card(&"A".into()), Some(&"GPU-1".into()));
+        assert_eq!(books.process(key(2)).unwrap().card, None);
+    }
+
+    #[test]
+    fn slots_are_given_again_once_their_process_is_gone() {
+        let mut books = books();
+        assert_eq!(books.free_slot(&"A".into()), Some(2));
+        books.apply(&Record::ProcessGone { key: key(1) });
+        assert_eq!(books.free_slot(&"A".into()), Some(0));
+        assert_eq!(books.members_of(&"A".into()), [key(2), key(3)]);
+    }
+
+    #[test]
+    fn a_process_that_changed_is_known_once() {
+        let mut books = books();
+        books.apply(&Record::Process { key: key(1), process: process("A", 0, Use::Nothing) });
+        assert_eq!(books.members_using(&"A".into(), Use::Nothing), [key(1), key(2)]);
+        assert_eq!(books.processes().count(), 3);
+    }
+}

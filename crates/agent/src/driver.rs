@@ -1,0 +1,398 @@
+//! The one task that owns the pool: it turns what happens into the pool's events, and the pool's decisions into
+//! records, messages, signals and pages.
+//!
+//! Every input is handled whole: first the pool and the books, then the journal (one write), and only then does
+//! anybody hear of it. So whatever a program was told, a restarted agent knows.
+
+mod connections;
+mod ending;
+mod input;
+mod processes;
+mod publish;
+mod requests;
+mod resume;
+mod seconds;
+pub(crate) mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gpupool_core::pool::{Action, CardUuid, Event, LeaseId, Millis, PodId, Pool, Qos, Refusal, Why};
+use gpupool_wire::message::{Granted, Reason, Refused, Welcome};
+use rustix::process::Signal;
+use tokio::sync::{mpsc, watch};
+use zerocopy::IntoBytes as _;
+
+use crate::books::{Books, Record, Use};
+use crate::cards::Cards;
+use crate::control::SimulatedDriver;
+use crate::identity::Ancestry;
+use crate::journal::Journal;
+use crate::metrics::Counters;
+use crate::pages::{LedgerFile, LimitsFile};
+use crate::peer::{self, Held};
+use crate::procfs::{Proc, ProcessKey};
+use crate::restart::Recovered;
+
+pub(crate) use connections::ConnectionId;
+use connections::Connections;
+use ending::Stop;
+pub(crate) use input::{Frame, Input};
+
+/// The journal is written anew when it has grown to this many bytes and to [`GROWTH`] times its last snapshot.
+const COMPACT_FROM: u64 = 1 << 20;
+
+/// See [`COMPACT_FROM`].
+const GROWTH: u64 = 4;
+
+/// What does not change while the agent runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    /// The machine's name in the metrics.
+    pub(crate) node: String,
+    /// Set when the cards are simulated.
+    pub(crate) simulated: Option<SimulatedDriver>,
+    /// The user the agent runs as.
+    pub(crate) user: u32,
+    /// The boot whose process ids and times are meant.
+    pub(crate) boot: String,
+    /// Most connections at the same time, all callers together.
+    pub(crate) most_connections: usize,
+}
+
+/// A process that is held by its pidfd.
+#[derive(Debug)]
+struct Member {
+    held: Held,
+    connection: Option<ConnectionId>,
+    /// Until when it must ask again, or count as not waiting any more.
+    confirm_by: Option<Millis>,
+}
+
+/// What a pod has beside its records: open files and what was last seen of it.
+#[derive(Debug)]
+struct PodFiles {
+    limits: LimitsFile,
+    ledger: Option<LedgerFile>,
+    /// When one of its processes last submitted work.
+    submitted: Millis,
+    /// What the pool was told last.
+    idle: bool,
+}
+
+/// Something that others notice. Carried out in order, after the journal was written.
+#[derive(Debug)]
+enum Effect {
+    Welcome { to: ConnectionId, pod: PodId, slot: u32 },
+    Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
+    Refused { to: ConnectionId, reason: Reason, sentence: String },
+    Signal { to: ProcessKey, signal: Signal },
+}
+
+/// The agent's state, and its only writer.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    setting: Setting,
+    cards: Cards,
+    pool: Pool,
+    books: Books,
+    journal: Journal,
+    snapshot_length: u64,
+    journal_failed: bool,
+    proc: Proc,
+    identity: Ancestry,
+    members: BTreeMap<ProcessKey, Member>,
+    runs: BTreeMap<ProcessKey, PodId>,
+    files: BTreeMap<PodId, PodFiles>,
+    connections: Connections,
+    stops: BTreeMap<PodId, Stop>,
+    waiting_since: BTreeMap<PodId, Millis>,
+    looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
+    counters: Counters,
+    records: Vec<Record>,
+    effects: Vec<Effect>,
+    /// Leases granted to pods of which nobody waits any more.
+    unclaimed: Vec<(PodId, LeaseId)>,
+    exits: mpsc::UnboundedSender<ProcessKey>,
+    watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
+}
+
+impl Driver {
+    /// Takes up where the journal ends. Must be called inside the runtime: it begins to watch processes.
+    pub(crate) fn new(
+        setting: Setting,
+        cards: Cards,
+        journal: Journal,
+        recovered: Recovered,
+        qos: Qos,
+        exits: mpsc::UnboundedSender<ProcessKey>,
+    ) -> Self {
+        let proc = Proc::default();
+        let most_connections = setting.most_connections;
+        let mut driver = Self {
+            setting,
+            cards,
+            pool: recovered.pool,
+            books: recovered.books,
+            journal,
+            snapshot_length: 0,
+            journal_failed: false,
+            identity: Ancestry::new(proc.clone()),
+            proc,
+            members: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            files: BTreeMap::new(),
+            connections: Connections::new(most_connections),
+            stops: BTreeMap::new(),
+            waiting_since: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            counters: Counters::default(),
+            records: Vec::new(),
+            effects: Vec::new(),
+            unclaimed: Vec::new(),
+            exits,
+            watchers: watch::Sender::default(),
+        };
+        driver.take_up(qos);
+        driver
+    }
+
+    /// Handles one input and lets everybody know.
+    pub(crate) fn handle(&mut self, input: Input) {
+        match input {
+            Input::Connected { socket, user, held, accepted } => {
+                let owner = self.identity_of(held.key);
+                // The task that asked has ended when nobody listens; its connection is closed below then.
+                let _ = accepted.send(self.connections.add(socket, user, held, owner));
+            }
+            Input::Frame { from, frame, done } => {
+                self.frame(from, frame);
+                self.finish();
+                // Only now may the connection's next frame come.
+                let _ = done.send(());
+                return;
+            }
+            Input::Request { from, request, answer } => self.request(from, request, answer),
+            Input::Watch { answer } => self.watch(answer),
+            Input::Rubbish { from } => self.rubbish(from),
+            Input::Closed { from } => self.closed(from),
+            Input::Looked(looks) => self.looked(looks),
+            Input::Scrape { answer } => {
+                // The scraper may have hung up.
+                let _ = answer.send(self.scrape());
+                return;
+            }
+        }
+        self.finish();
+    }
+
+    /// A process has ended: its pidfd says so.
+    pub(crate) fn ended(&mut self, key: ProcessKey) {
+        self.process_ended(key);
+        self.finish();
+    }
+
+    /// Time has passed: a second since this was last said, or less.
+    pub(crate) fn tick(&mut self, second: bool) {
+        let now = clock();
+        if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.told(Event::Tick);
+        }
+        if second {
+            self.every_second(now);
+        }
+        self.continue_stops(now);
+        self.finish();
+    }
+
+    /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
+    pub(crate) fn patience(&self) -> u64 {
+        let now = clock();
+        let deadlines = self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
+        deadlines.map(|deadline| deadline.since(now).0).fold(1000, u64::min)
+    }
+
+    /// Before the agent goes: the journal as short as it can be.
+    pub(crate) fn close(&mut self) {
+        self.finish();
+        self.write_snapshot();
+    }
+
+    /// Tells the pool what happened, and notes its decisions.
+    fn step(&mut self, event: Event) -> Result<(), Refusal> {
+        let at = clock();
+        let actions = self.pool.step(at, event.clone())?;
+        self.records.push(Record::Step { at, event });
+        for action in actions {
+            self.decided(action);
+        }
+        Ok(())
+    }
+
+    /// [`Self::step`] for events that the pool refuses only when agent and pool disagree: that is a defect, and
+    /// said where somebody may see it.
+    fn told(&mut self, event: Event) {
+        let what = format!("{event:?}");
+        if let Err(refusal) = self.step(event) {
+            say(&format!("the pool does not accept {what}: {refusal}"));
+            self.counters.disagreements.inc();
+        }
+    }
+
+    /// Notes a change of the books.
+    fn record(&mut self, record: Record) {
+        self.books.apply(&record);
+        self.records.push(record);
+    }
+
+    fn decided(&mut self, action: Action) {
+        self.books.decided(&action);
+        match action {
+            Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
+            Action::Preempted { victim, beneficiary, card } => {
+                self.counters.preemptions.inc();
+                say(&format!("{victim} on card {} is pre-empted by {beneficiary}", self.card_name(&card)));
+            }
+            Action::Terminate { pod, why, kill_at, .. } => {
+                let grace = kill_at.since(clock());
+                say(&format!("{pod} must leave its card within {grace}: {why}"));
+                self.signal_holders(&pod, Signal::TERM);
+            }
+            Action::Kill { pod, why, .. } => {
+                self.counters.kills.inc();
+                say(&format!("{pod} is killed on its card: {why}"));
+                self.signal_holders(&pod, Signal::KILL);
+            }
+            Action::Hibernated { pod, why, .. } => {
+                if let Some(why @ (Why::Preempted { .. } | Why::IdleRelease { .. } | Why::CardLost)) = why {
+                    say(&format!("{pod} has left its card: {why}"));
+                }
+            }
+            Action::LimitsChanged { .. } => {}
+        }
+    }
+
+    fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
+        let now = clock();
+        let since = self.waiting_since.remove(pod).unwrap_or(now);
+        self.counters.admitted(now.since(since));
+        if let Some(files) = self.files.get_mut(pod) {
+            files.submitted = now;
+            files.idle = false;
+        }
+        let holders = self.books.members_using(pod, Use::Holding);
+        if holders.is_empty() {
+            self.unclaimed.push((pod.clone(), lease));
+        }
+        for key in holders {
+            self.grant_to(key, pod, card, lease);
+        }
+    }
+
+    /// Tells one process of its pod's lease, if it is connected; if not, it hears of it when it asks again.
+    fn grant_to(&mut self, key: ProcessKey, pod: &PodId, card: &CardUuid, lease: LeaseId) {
+        if let Some(to) = self.members.get(&key).and_then(|member| member.connection) {
+            self.effects.push(Effect::Granted { to, pod: pod.clone(), card: card.clone(), lease });
+        }
+    }
+
+    fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
+        for to in self.books.members_using(pod, Use::Holding) {
+            self.effects.push(Effect::Signal { to, signal });
+        }
+    }
+
+    /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
+    fn finish(&mut self) {
+        while let Some((pod, lease)) = self.unclaimed.pop() {
+            self.told(Event::Released { pod, lease });
+        }
+        let changed = !self.records.is_empty();
+        self.write_records();
+        for effect in std::mem::take(&mut self.effects) {
+            self.carry_out(effect);
+        }
+        if changed {
+            self.publish();
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Welcome { to, pod, slot } => self.send_welcome(to, &pod, slot),
+            Effect::Granted { to, pod, card, lease } => {
+                // A program reads its limit as soon as it hears of the grant.
+                self.publish_pod(&pod);
+                let Some((index, card)) = self.cards.find(&card) else { return };
+                self.connections.send(to, Granted::new(lease.0, card.bytes, index).as_bytes(), &[]);
+            }
+            Effect::Refused { to, reason, sentence } => {
+                self.connections.send(to, Refused::new(reason, &sentence).as_bytes(), &[]);
+            }
+            Effect::Signal { to, signal } => {
+                let Some(member) = self.members.get(&to) else { return };
+                if let Err(failure) = peer::signal_by(&member.held.pidfd, signal) {
+                    say(&format!("cannot send a signal to process {}: {failure}", to.pid));
+                }
+            }
+        }
+    }
+
+    fn send_welcome(&mut self, to: ConnectionId, pod: &PodId, slot: u32) {
+        self.publish_pod(pod);
+        let Some(files) = self.files.get(pod) else { return };
+        let Some(ledger) = &files.ledger else { return };
+        let descriptors = [files.limits.descriptor(), ledger.descriptor(), std::os::fd::AsFd::as_fd(self.cards.table())];
+        self.connections.send(to, Welcome::new(slot, pod.as_str()).as_bytes(), &descriptors);
+    }
+
+    fn write_records(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let records = std::mem::take(&mut self.records);
+        let grown = self.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
+        if self.journal_failed || grown {
+            self.write_snapshot();
+        } else if let Err(failure) = self.journal.append(&records) {
+            self.counters.journal_failures.inc();
+            self.journal_failed = true;
+            say(&format!("{failure}; an agent started now would not know the latest changes"));
+        }
+    }
+
+    /// Puts everything that holds into the place of the journal.
+    fn write_snapshot(&mut self) {
+        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.setting.boot.clone() };
+        match self.journal.replace(&[opened, self.books.snapshot(self.pool.snapshot())]) {
+            Ok(()) => {
+                self.snapshot_length = self.journal.length();
+                self.journal_failed = false;
+            }
+            Err(failure) => {
+                self.counters.journal_failures.inc();
+                if !std::mem::replace(&mut self.journal_failed, true) {
+                    say(&failure.to_string());
+                }
+            }
+        }
+    }
+
+    fn card_name(&self, card: &CardUuid) -> String {
+        self.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
+    }
+}
+
+/// Milliseconds since the machine started, time asleep included.
+pub(crate) fn clock() -> Millis {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Millis(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
+}
+
+/// One line for whoever reads the agent's standard error.
+pub(crate) fn say(line: &str) {
+    use std::io::Write as _;
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "gpupool agent: {line}");
+}

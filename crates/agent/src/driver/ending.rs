@@ -1,0 +1,152 @@
+//! `gpupool stop`: a pod's processes are told to terminate, and killed when the grace is over.
+//!
+//! All processes below the pod's `gpupool run` are meant, with or without a card. The pool itself sees to those that
+//! use one ([`Event::PodRemoved`]); the others are found in the process tree.
+
+use std::collections::BTreeSet;
+
+use gpupool_core::pool::{Event, Millis, PodId};
+use rustix::process::Signal;
+use tokio::sync::oneshot;
+
+use super::requests::refused;
+use super::{ConnectionId, Driver, clock};
+use crate::books::{Group, Record, Use};
+use crate::control::{RefusalReason, Reply, Stopped};
+use crate::peer::Held;
+use crate::procfs::ProcessKey;
+
+/// How often the tree is searched again once the killing has begun: somebody may still be forking.
+const AGAIN: Millis = Millis(100);
+
+/// A pod that is being stopped.
+#[derive(Debug)]
+pub(super) struct Stop {
+    targets: Vec<Held>,
+    told: BTreeSet<ProcessKey>,
+    killed: BTreeSet<ProcessKey>,
+    next_kill: Millis,
+    answers: Vec<oneshot::Sender<Reply>>,
+}
+
+impl Stop {
+    /// When there is something to do next.
+    pub(super) fn next_deadline(&self) -> Millis {
+        self.next_kill
+    }
+}
+
+impl Driver {
+    /// Stops a pod. The answer comes when it is gone; a refusal is given back with the way to answer.
+    pub(super) fn stop(
+        &mut self,
+        from: ConnectionId,
+        pod: &PodId,
+        answer: oneshot::Sender<Reply>,
+    ) -> Option<(Reply, oneshot::Sender<Reply>)> {
+        let Some(group) = self.books.group(pod).cloned() else {
+            let sentence = format!("no pod is called `{pod}`: gpupool status lists them");
+            return Some((refused(RefusalReason::UnknownPod, sentence), answer));
+        };
+        let user = self.connections.get(from).map(|connection| connection.user);
+        if user.is_none_or(|user| user != 0 && user != group.user && user != self.setting.user) {
+            let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", group.user);
+            return Some((refused(RefusalReason::NotYours, sentence), answer));
+        }
+        if !self.stops.contains_key(pod) {
+            self.begin_stop(pod, group);
+        }
+        if let Some(stop) = self.stops.get_mut(pod) {
+            stop.answers.push(answer);
+        }
+        self.conclude_stops();
+        None
+    }
+
+    /// Tells everybody of the pod to terminate. Also called for a stop that an earlier agent did not finish.
+    pub(super) fn begin_stop(&mut self, pod: &PodId, group: Group) {
+        let holders: BTreeSet<ProcessKey> = self.books.members_using(pod, Use::Holding).into_iter().collect();
+        self.record(Record::Group { pod: pod.clone(), group: Group { stopping: true, ..group.clone() } });
+        if self.pool.state(pod).is_some() {
+            self.told(Event::PodRemoved { pod: pod.clone() });
+        }
+        let mut stop = Stop {
+            targets: Vec::new(),
+            told: BTreeSet::new(),
+            killed: BTreeSet::new(),
+            next_kill: clock().after(self.pool.qos().grace),
+            answers: Vec::new(),
+        };
+        self.find_targets(pod, &mut stop);
+        for target in &stop.targets {
+            // The pool's own word to the holders is on its way.
+            if !holders.contains(&target.key) {
+                // It may end this moment by itself.
+                let _ = target.signal(Signal::TERM);
+            }
+            stop.told.insert(target.key);
+        }
+        self.stops.insert(pod.clone(), stop);
+    }
+
+    /// Kills what is left when the grace is over.
+    pub(super) fn continue_stops(&mut self, now: Millis) {
+        let due: Vec<PodId> =
+            self.stops.iter().filter(|(_, stop)| stop.next_kill <= now).map(|(pod, _)| pod.clone()).collect();
+        for pod in due {
+            let Some(mut stop) = self.stops.remove(&pod) else { continue };
+            self.find_targets(&pod, &mut stop);
+            for target in &stop.targets {
+                if target.signal(Signal::KILL).unwrap_or(false) {
+                    stop.killed.insert(target.key);
+                }
+            }
+            stop.next_kill = now.after(AGAIN);
+            self.stops.insert(pod, stop);
+        }
+        self.conclude_stops();
+    }
+
+    /// A process has ended that may have been one of those to stop.
+    pub(super) fn target_ended(&mut self, key: ProcessKey) {
+        for stop in self.stops.values_mut() {
+            stop.targets.retain(|target| target.key != key);
+        }
+        self.conclude_stops();
+    }
+
+    /// Answers for the pods that are gone.
+    fn conclude_stops(&mut self) {
+        let books = &self.books;
+        let gone = |pod: &PodId, stop: &Stop| books.group(pod).is_none() && stop.targets.is_empty();
+        for (_, stop) in self.stops.extract_if(.., |pod, stop| gone(pod, stop)) {
+            let count = |set: &BTreeSet<ProcessKey>| u32::try_from(set.len()).unwrap_or(u32::MAX);
+            let stopped = Stopped { terminated: count(&stop.told), killed: count(&stop.killed) };
+            for answer in stop.answers {
+                // Whoever asked may have hung up.
+                let _ = answer.send(Reply::Stopped(stopped));
+            }
+        }
+    }
+
+    /// Finds the pod's processes that live now and are not yet among the targets.
+    fn find_targets(&self, pod: &PodId, stop: &mut Stop) {
+        let run = self.books.group(pod).and_then(|group| group.run);
+        let mut keys: BTreeSet<ProcessKey> = self.books.members_of(pod).into_iter().collect();
+        let roots: Vec<ProcessKey> = run.into_iter().chain(keys.iter().copied()).collect();
+        for root in roots {
+            keys.extend(self.proc.descendants(root));
+        }
+        // `gpupool run` ends with its command; alone it has not started one yet, or is stuck.
+        if keys.is_empty() {
+            keys.extend(run);
+        }
+        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key).collect();
+        for key in keys.difference(&known) {
+            let Ok(held) = Held::by_key(&self.proc, *key) else { continue };
+            if crate::server::watch_exit(&held, self.exits.clone()).is_ok() {
+                stop.targets.push(held);
+            }
+        }
+    }
+}

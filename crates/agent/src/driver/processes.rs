@@ -1,0 +1,392 @@
+//! GPU programs: they introduce themselves, ask for a card, give it back, come again after a pause, and end.
+//!
+//! A process is over when its pidfd says so, never because its connection is: programs close descriptors that they
+//! don't know, and the agent itself may have been away.
+
+use std::collections::btree_map::Entry;
+use std::os::fd::OwnedFd;
+
+use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState};
+use gpupool_wire::NO_CARD;
+use gpupool_wire::message::{Hello, Reason};
+
+use super::{ConnectionId, Driver, Effect, Frame, Member, PodFiles, clock, say};
+use crate::books::{Group, Process, Record, Use};
+use crate::identity::Identify as _;
+use crate::pages::{LedgerFile, LimitsFile};
+use crate::peer::Held;
+use crate::procfs::ProcessKey;
+
+/// How long a process that waited, or was granted a card unheard, may stay away before its place is given up. A
+/// waiting program comes back within a second or two.
+const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
+
+/// The same after the agent itself was away.
+pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
+
+/// A refusal for the program.
+struct No(Reason, String);
+
+impl Driver {
+    /// A program's frame. Out of turn, it is rubbish.
+    pub(super) fn frame(&mut self, from: ConnectionId, frame: Frame) {
+        let Some(connection) = self.connections.get(from) else { return };
+        let (key, introduced) = (connection.key, connection.introduced);
+        let refused = match frame {
+            Frame::Hello(hello, ledger) if !introduced => self.hello(from, key, &hello, ledger),
+            Frame::Acquire(only) if introduced => self.acquire(from, key, only),
+            Frame::Release if introduced => {
+                self.release(key);
+                Ok(())
+            }
+            _ => return self.rubbish(from),
+        };
+        if let Err(No(reason, sentence)) = refused {
+            self.counters.refusals.inc();
+            self.effects.push(Effect::Refused { to: from, reason, sentence });
+        }
+    }
+
+    /// The pod that a process belongs to, if any.
+    pub(super) fn identity_of(&self, key: ProcessKey) -> Option<PodId> {
+        self.identity.pod_of(key).ok().map(PodId::from)
+    }
+
+    fn hello(
+        &mut self,
+        from: ConnectionId,
+        key: ProcessKey,
+        hello: &Hello,
+        ledger: Option<OwnedFd>,
+    ) -> Result<(), No> {
+        let known = self.books.process(key).map(|process| process.pod.clone());
+        let pod = match known {
+            Some(pod) => pod,
+            None => self.identity.pod_of(key).map(PodId::from).map_err(|stranger| {
+                No(Reason::NotRegistered, stranger.to_string())
+            })?,
+        };
+        if self.books.group(&pod).is_none_or(|group| group.stopping) {
+            return Err(No(Reason::Stopped, format!("`{pod}` is being stopped: its programs get no card any more")));
+        }
+        self.check_ledger(&pod, key, ledger.is_some())?;
+        self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
+            say(&format!("cannot share memory with {pod}: {failure}"));
+            No(Reason::Other, format!("the agent cannot share memory with `{pod}`: {failure}"))
+        })?;
+        let slot = if self.members.contains_key(&key) {
+            self.welcome_back(from, key, hello)?
+        } else {
+            self.welcome_new(from, key, &pod, hello)?
+        };
+        if let Some(connection) = self.connections.get_mut(from) {
+            connection.introduced = true;
+        }
+        self.effects.push(Effect::Welcome { to: from, pod, slot });
+        Ok(())
+    }
+
+    /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
+    /// another one: together they would take more than the pod's limit.
+    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), No> {
+        let missing = self.files.get(pod).is_none_or(|files| files.ledger.is_none());
+        let made = self.books.group(pod).is_some_and(|group| group.ledger.is_some());
+        let holders = self.books.members_using(pod, Use::Holding);
+        match holders.iter().find(|holder| **holder != key) {
+            Some(holder) if made && missing && !brought => Err(No(
+                Reason::Other,
+                format!(
+                    "the agent was started again and process {} of `{pod}` has not come back to it yet: try again",
+                    holder.pid
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A process that the agent does not know yet.
+    fn welcome_new(&mut self, from: ConnectionId, key: ProcessKey, pod: &PodId, hello: &Hello) -> Result<u32, No> {
+        // One that comes from before a damaged journal keeps the slot that it counts in.
+        let resumed = hello.resume().and(hello.slot()).filter(|slot| self.is_free(pod, *slot));
+        let slot = resumed.or_else(|| self.books.free_slot(pod)).ok_or_else(|| {
+            No(Reason::NoSlot, format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"))
+        })?;
+        let held = self.connections.get_mut(from).and_then(|connection| connection.held.take());
+        let Some(held) = held else { return Err(No(Reason::Malformed, "a second hello".to_owned())) };
+        let watched = crate::server::watch_exit(&held, self.exits.clone());
+        watched.map_err(|failure| No(Reason::Other, format!("the agent cannot watch process {}: {failure}", key.pid)))?;
+        if resumed.is_none() {
+            self.assign_slot(pod, slot);
+        }
+        self.members.insert(key, Member { held, connection: Some(from), confirm_by: None });
+        self.identity.learn(key, pod.as_str());
+        let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
+        let process = Process { pod: pod.clone(), slot, using: Use::Nothing, card };
+        self.record(Record::Process { key, process });
+        Ok(slot)
+    }
+
+    /// A process that has introduced itself before: its connection broke, the agent was away, or it has become
+    /// another program by `exec`, which gives back all that the old one held.
+    fn welcome_back(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<u32, No> {
+        let (Some(member), Some(process)) = (self.members.get(&key), self.books.process(key).cloned()) else {
+            return Err(No(Reason::Other, format!("process {} is not known any more", key.pid)));
+        };
+        if member.connection.is_some_and(|old| self.connections.is_alive(old)) {
+            return Err(No(Reason::Malformed, format!("process {} is connected already", key.pid)));
+        }
+        let leftover = self.slot_in_use(&process.pod, process.slot);
+        let confirm_by = (process.using != Use::Nothing).then(|| clock().after(CONFIRM_WITHIN));
+        let member = Member {
+            connection: Some(from),
+            confirm_by: confirm_by.filter(|_| hello.resume().is_none()),
+            ..self.members.remove(&key).ok_or_else(|| No(Reason::Other, "no such process".to_owned()))?
+        };
+        self.members.insert(key, member);
+        if hello.resume().is_none() && leftover {
+            self.assign_slot(&process.pod, process.slot);
+            self.stop_using(key);
+        }
+        Ok(process.slot)
+    }
+
+    fn acquire(&mut self, from: ConnectionId, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), No> {
+        let Some(process) = self.books.process(key).cloned() else { return Ok(()) };
+        if let Some(member) = self.members.get_mut(&key) {
+            member.confirm_by = None;
+        }
+        let only = match self.cards.find_bytes(&only) {
+            Some(card) => Some(card.uuid.clone()),
+            None if only == NO_CARD => None,
+            None => return Err(No(Reason::CardGone, "the card of this process is not on this machine any more".into())),
+        };
+        let pod = process.pod.clone();
+        match process.using {
+            Use::Waiting => Ok(()),
+            Use::Holding => {
+                if let Some((card, lease)) = self.lease_of(&pod) {
+                    self.effects.push(Effect::Granted { to: from, pod, card, lease });
+                }
+                Ok(())
+            }
+            Use::Nothing => self.want(key, process, only),
+        }
+    }
+
+    /// A process wants a card and has none: it joins its pod's lease, or its pod queues up.
+    fn want(&mut self, key: ProcessKey, process: Process, only: Option<CardUuid>) -> Result<(), No> {
+        let pod = process.pod.clone();
+        let bound = self.books.bound_card(&pod).cloned().or(only.clone());
+        if let Some((card, lease)) = self.lease_of(&pod).filter(|_| !self.is_ending(&pod)) {
+            if bound.as_ref().is_some_and(|bound| *bound != card) {
+                let sentence = format!(
+                    "this process has used card {} and `{pod}` runs on card {}: start it again",
+                    self.card_name(bound.as_ref().unwrap_or(&card)),
+                    self.card_name(&card)
+                );
+                return Err(No(Reason::Other, sentence));
+            }
+            let process = Process { using: Use::Holding, card: Some(card.clone()), ..process };
+            self.record(Record::Process { key, process });
+            self.grant_to(key, &pod, &card, lease);
+            return Ok(());
+        }
+        let before = process.clone();
+        self.record(Record::Process { key, process: Process { using: Use::Waiting, ..process } });
+        if let Err(refusal) = self.step(Event::GpuWanted { pod, only: bound }) {
+            self.record(Record::Process { key, process: before });
+            return Err(No(Reason::Other, refusal.to_string()));
+        }
+        Ok(())
+    }
+
+    /// A process says that it needs no card any more. It is believed when its slot says the same.
+    fn release(&mut self, key: ProcessKey) {
+        let Some(process) = self.books.process(key) else { return };
+        if self.slot_in_use(&process.pod, process.slot) {
+            self.counters.rubbish.inc();
+            return;
+        }
+        self.stop_using(key);
+    }
+
+    /// A process neither waits nor holds any more; its pod's lease or place ends when it was the last.
+    pub(super) fn stop_using(&mut self, key: ProcessKey) {
+        let Some(process) = self.books.process(key).cloned() else { return };
+        if process.using == Use::Nothing {
+            return;
+        }
+        let pod = process.pod.clone();
+        self.record(Record::Process { key, process: Process { using: Use::Nothing, ..process } });
+        self.settle(&pod);
+    }
+
+    /// Tells the pool what is left of a pod after one of its processes went or gave up.
+    fn settle(&mut self, pod: &PodId) {
+        if self.books.members_using(pod, Use::Holding).is_empty()
+            && let Some((_, lease)) = self.lease_of(pod)
+        {
+            self.told(Event::Released { pod: pod.clone(), lease });
+        }
+        if self.pool.state(pod) != Some(PodState::Ready) {
+            return;
+        }
+        if self.books.members_using(pod, Use::Waiting).is_empty() {
+            self.told(Event::WantGone { pod: pod.clone() });
+            return;
+        }
+        // The process that bound the pod to a card may have been the one that went.
+        let only = self.books.bound_card(pod).cloned();
+        if self.pool.pod(pod).is_some_and(|view| view.only != only.as_ref()) {
+            self.told(Event::GpuWanted { pod: pod.clone(), only });
+        }
+    }
+
+    /// A process has ended. It may be a program, a `gpupool run`, or somebody that is being stopped.
+    pub(super) fn process_ended(&mut self, key: ProcessKey) {
+        self.identity.forget(key);
+        if let Some(connection) = self.members.remove(&key).and_then(|member| member.connection) {
+            self.connections.cut(connection);
+        }
+        if let Some(process) = self.books.process(key).cloned() {
+            self.reclaim_slot(&process.pod, process.slot);
+            self.record(Record::ProcessGone { key });
+            self.settle(&process.pod);
+            self.retire(&process.pod);
+        }
+        if let Some(pod) = self.runs.remove(&key) {
+            if let Some(group) = self.books.group(&pod).cloned() {
+                let group = Group { run: None, ..group };
+                self.record(Record::Group { pod: pod.clone(), group });
+            }
+            self.retire(&pod);
+        }
+        self.target_ended(key);
+    }
+
+    /// A pod goes when its `gpupool run` and all its GPU processes have ended.
+    pub(super) fn retire(&mut self, pod: &PodId) {
+        let Some(group) = self.books.group(pod) else { return };
+        if group.run.is_some() || !self.books.members_of(pod).is_empty() {
+            return;
+        }
+        if self.pool.state(pod).is_some() {
+            self.told(Event::PodRemoved { pod: pod.clone() });
+        }
+        self.record(Record::GroupGone { pod: pod.clone() });
+        self.files.remove(pod);
+        self.waiting_since.remove(pod);
+    }
+
+    /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.
+    pub(super) fn closed(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.remove(id) else { return };
+        let waits = self.books.process(connection.key).is_some_and(|process| process.using == Use::Waiting);
+        let Some(member) = self.members.get_mut(&connection.key) else { return };
+        if member.connection == Some(id) {
+            member.connection = None;
+            member.confirm_by = waits.then(|| clock().after(CONFIRM_WITHIN));
+        }
+    }
+
+    /// A connection brought rubbish.
+    pub(super) fn rubbish(&mut self, from: ConnectionId) {
+        self.counters.rubbish.inc();
+        self.connections.cut(from);
+    }
+
+    /// Gives up the places of those that have not come back in time.
+    pub(super) fn give_up_the_silent(&mut self, now: Millis) {
+        let silent: Vec<ProcessKey> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.confirm_by.is_some_and(|deadline| deadline <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in silent {
+            if let Some(member) = self.members.get_mut(&key) {
+                member.confirm_by = None;
+            }
+            let Some(process) = self.books.process(key) else { continue };
+            // A process that took memory was there to do so: only the agent did not hear of it.
+            if process.using == Use::Waiting || !self.slot_in_use(&process.pod, process.slot) {
+                self.stop_using(key);
+            }
+        }
+    }
+
+    /// Holds a process of an earlier agent again.
+    pub(super) fn hold_again(&mut self, key: ProcessKey, held: Held) -> std::io::Result<()> {
+        crate::server::watch_exit(&held, self.exits.clone())?;
+        let waits = self.books.process(key).is_some_and(|process| process.using == Use::Waiting);
+        let confirm_by = waits.then(|| clock().after(CONFIRM_AFTER_RESTART));
+        self.members.insert(key, Member { held, connection: None, confirm_by });
+        Ok(())
+    }
+
+    /// Makes the pod's pages, or takes its ledger back from one of its programs.
+    fn open_files(&mut self, pod: &PodId, ledger: Option<OwnedFd>) -> std::io::Result<()> {
+        if self.files_of(pod)?.ledger.is_some() {
+            return Ok(());
+        }
+        let made = self.books.group(pod).and_then(|group| group.ledger);
+        if let (Some(made), Some(descriptor)) = (made, ledger)
+            && self.adopt_ledger(pod, LedgerFile::adopt(descriptor, made)).is_ok()
+        {
+            return Ok(());
+        }
+        let ledger = LedgerFile::create()?;
+        let inode = ledger.inode();
+        self.files_of(pod)?.ledger = Some(ledger);
+        if let Some(group) = self.books.group(pod).cloned() {
+            let group = Group { ledger: Some(inode), ..group };
+            self.record(Record::Group { pod: pod.clone(), group });
+        }
+        Ok(())
+    }
+
+    /// Puts a ledger back into its place.
+    pub(super) fn adopt_ledger(&mut self, pod: &PodId, ledger: std::io::Result<LedgerFile>) -> std::io::Result<()> {
+        let ledger = ledger?;
+        self.files_of(pod)?.ledger = Some(ledger);
+        Ok(())
+    }
+
+    fn files_of(&mut self, pod: &PodId) -> std::io::Result<&mut PodFiles> {
+        let limits = self.limits_of(pod);
+        match self.files.entry(pod.clone()) {
+            Entry::Occupied(files) => Ok(files.into_mut()),
+            Entry::Vacant(place) => {
+                let limits = LimitsFile::create(limits)?;
+                Ok(place.insert(PodFiles { limits, ledger: None, submitted: clock(), idle: false }))
+            }
+        }
+    }
+
+    fn is_free(&self, pod: &PodId, slot: u32) -> bool {
+        let members = self.books.members_of(pod);
+        (slot as usize) < gpupool_wire::ledger::SLOTS
+            && !members.iter().any(|key| self.books.process(*key).is_some_and(|process| process.slot == slot))
+    }
+
+    fn assign_slot(&self, pod: &PodId, slot: u32) {
+        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+        if let Some(ledger) = ledger {
+            ledger.with(|ledger| ledger.assign(slot).is_some());
+        }
+    }
+
+    fn reclaim_slot(&self, pod: &PodId, slot: u32) {
+        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+        if let Some(ledger) = ledger {
+            ledger.with(|ledger| ledger.reclaim(slot));
+        }
+    }
+
+    fn slot_in_use(&self, pod: &PodId, slot: u32) -> bool {
+        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+        let used = ledger.and_then(|ledger| ledger.with(|ledger| ledger.slot(slot).is_some_and(|slot| !slot.is_empty())));
+        used.unwrap_or(false)
+    }
+}
+

@@ -1,0 +1,136 @@
+//! Taking up where an earlier agent stopped: who still lives is held again, who died meanwhile is released, and the
+//! cards and settings are those of today.
+
+use std::fs::OpenOptions;
+
+use gpupool_core::pool::{Card, Event, PodId, Qos};
+use rustix::process::Signal;
+
+use super::{Driver, say};
+use crate::books::Group;
+use crate::pages::LedgerFile;
+use crate::peer::Held;
+use crate::procfs::ProcessKey;
+use crate::shared_memory;
+
+impl Driver {
+    /// Brings what the journal said up to date, and writes it down anew.
+    pub(super) fn take_up(&mut self, qos: Qos) {
+        let mut ended = self.hold_runs();
+        ended.extend(self.hold_processes());
+        let pods: Vec<PodId> = self.books.groups().map(|(pod, _)| pod.clone()).collect();
+        for pod in &pods {
+            self.find_ledger(pod);
+        }
+        for key in ended {
+            self.process_ended(key);
+        }
+        for pod in &pods {
+            self.retire(pod);
+        }
+        if self.pool.qos() != qos {
+            self.told(Event::QosChanged { qos });
+        }
+        self.compare_cards();
+        self.repeat_signals();
+        self.continue_stopping();
+        self.finish();
+        self.write_snapshot();
+    }
+
+    /// Holds the `gpupool run` of every pod; gives back those that have ended.
+    fn hold_runs(&mut self) -> Vec<ProcessKey> {
+        let runs: Vec<(ProcessKey, PodId)> =
+            self.books.groups().filter_map(|(pod, group)| Some((group.run?, pod.clone()))).collect();
+        let mut ended = Vec::new();
+        for (key, pod) in runs {
+            let held = Held::by_key(&self.proc, key);
+            match held.map(|held| crate::server::watch_exit(&held, self.exits.clone())) {
+                Ok(Ok(())) => self.identity.learn(key, pod.as_str()),
+                _ => ended.push(key),
+            }
+            self.runs.insert(key, pod);
+        }
+        ended
+    }
+
+    /// Holds every GPU process; gives back those that have ended.
+    fn hold_processes(&mut self) -> Vec<ProcessKey> {
+        let processes: Vec<(ProcessKey, PodId)> =
+            self.books.processes().map(|(key, process)| (key, process.pod.clone())).collect();
+        let mut ended = Vec::new();
+        for (key, pod) in processes {
+            let held = Held::by_key(&self.proc, key);
+            match held.map(|held| self.hold_again(key, held)) {
+                Ok(Ok(())) => self.identity.learn(key, pod.as_str()),
+                _ => ended.push(key),
+            }
+        }
+        ended
+    }
+
+    /// Looks for the pod's ledger among the descriptors of its processes. Where it is not found, a process brings it
+    /// when it comes back.
+    fn find_ledger(&mut self, pod: &PodId) {
+        let Some(made) = self.books.group(pod).and_then(|group| group.ledger) else { return };
+        for key in self.books.members_of(pod) {
+            let paths = self.proc.descriptors(key.pid);
+            let path = paths.into_iter().find(|path| shared_memory::inode_at(path).is_ok_and(|inode| inode == made));
+            let Some(file) = path.and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok()) else {
+                continue;
+            };
+            match self.adopt_ledger(pod, LedgerFile::adopt(file.into(), made)) {
+                Ok(()) => return,
+                Err(failure) => say(&format!("the ledger of {pod} cannot be taken back: {failure}")),
+            }
+        }
+    }
+
+    /// Cards may have come, gone or fallen off the bus.
+    fn compare_cards(&mut self) {
+        let known: Vec<_> = self.pool.cards().map(|card| (card.uuid.clone(), card.lost)).collect();
+        for (card, lost) in &known {
+            match self.cards.find(card) {
+                None if !lost => {
+                    say(&format!("card {card} is not on this machine any more: it counts as lost"));
+                    self.told(Event::CardLost { card: card.clone() });
+                }
+                Some(_) if *lost => self.told(Event::CardBack { card: card.clone() }),
+                _ => {}
+            }
+        }
+        let new: Vec<Card> = self
+            .cards
+            .for_pool()
+            .into_iter()
+            .filter(|card| known.iter().all(|(known, _)| *known != card.uuid))
+            .collect();
+        for card in new {
+            self.told(Event::CardAdded { card });
+        }
+    }
+
+    /// The earlier agent may have been killed between a decision and its signals.
+    fn repeat_signals(&mut self) {
+        let ending: Vec<(PodId, bool)> = self
+            .pool
+            .leases()
+            .filter_map(|lease| Some((lease.pod.clone(), lease.ending?.killed_at.is_some())))
+            .collect();
+        for (pod, killed) in ending {
+            self.signal_holders(&pod, if killed { Signal::KILL } else { Signal::TERM });
+        }
+    }
+
+    fn continue_stopping(&mut self) {
+        let stopping: Vec<(PodId, Group)> = self
+            .books
+            .groups()
+            .filter(|(_, group)| group.stopping)
+            .map(|(pod, group)| (pod.clone(), group.clone()))
+            .collect();
+        for (pod, group) in stopping {
+            self.begin_stop(&pod, group);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What happens once a second: who is idle, who has not come back, which cards still work.
+
+use gpupool_core::pool::{Event, Millis, PodId};
+
+use super::{Driver, say};
+use crate::cards::watch::Look;
+
+/// Nothing submitted for so long, and no utilisation: idle.
+const IDLE_AFTER: Millis = Millis::from_secs(5);
+
+impl Driver {
+    pub(super) fn every_second(&mut self, now: Millis) {
+        self.give_up_the_silent(now);
+        self.watch_idleness(now);
+    }
+
+    /// Tells the pool who began or ceased to be idle.
+    fn watch_idleness(&mut self, now: Millis) {
+        let running: Vec<(PodId, bool)> = self
+            .pool
+            .leases()
+            .map(|lease| {
+                // NVML counts for the whole card: where others use it too, only what is submitted tells.
+                let shared = self.pool.leases().filter(|other| other.card == lease.card).count() > 1;
+                let look = self.looks.get(lease.card);
+                let busy = look.and_then(|look| look.utilisation).is_some_and(|percent| percent > 0);
+                (lease.pod.clone(), busy && !shared)
+            })
+            .collect();
+        for (pod, busy) in running {
+            let submitted = self.take_submitted(&pod);
+            let Some(files) = self.files.get_mut(&pod) else { continue };
+            if submitted || busy {
+                files.submitted = now;
+            }
+            let idle = now.since(files.submitted) >= IDLE_AFTER;
+            if files.idle != idle {
+                files.idle = idle;
+                self.told(Event::Idle { pod, idle });
+            }
+        }
+    }
+
+    /// Whether a process of the pod has submitted work since this was asked last.
+    fn take_submitted(&self, pod: &PodId) -> bool {
+        let Some(ledger) = self.files.get(pod).and_then(|files| files.ledger.as_ref()) else {
+            // Nothing is known about a pod whose ledger is not back: it counts as busy.
+            return true;
+        };
+        let slots = self.books.members_of(pod);
+        let slots = slots.iter().filter_map(|key| Some(self.books.process(*key)?.slot));
+        let asked = ledger.with(|ledger| {
+            // Every slot is asked, so that none keeps its mark.
+            slots.filter(|slot| ledger.slot(*slot).is_some_and(|slot| slot.take_submitted())).count() > 0
+        });
+        asked.unwrap_or(true)
+    }
+
+    /// NVML has looked at the cards.
+    pub(super) fn looked(&mut self, looks: Vec<Look>) {
+        for look in looks {
+            let lost = self.pool.cards().find(|card| *card.uuid == look.card).map(|card| card.lost);
+            let name = self.card_name(&look.card);
+            match (lost, look.lost) {
+                (Some(false), true) => {
+                    say(&format!("card {name} is lost: its programs are ended, nobody gets it"));
+                    self.told(Event::CardLost { card: look.card.clone() });
+                }
+                (Some(true), false) => {
+                    say(&format!("card {name} is back"));
+                    self.told(Event::CardBack { card: look.card.clone() });
+                }
+                _ => {}
+            }
+            self.looks.insert(look.card.clone(), look);
+        }
+    }
+}

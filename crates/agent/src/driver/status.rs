@@ -1,0 +1,136 @@
+//! The status and the metrics, read from the pool and the books.
+
+use gpupool_core::pool::{LeaseView, Millis, PodId};
+
+use super::publish::share_of;
+use super::{Driver, clock};
+use crate::control::{
+    CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status,
+};
+use crate::metrics::{CardSample, PodSample, Scrape};
+
+impl Driver {
+    /// How things stand now.
+    pub(super) fn status(&self) -> Status {
+        let now = clock();
+        let qos = self.pool.qos();
+        Status {
+            version: 1,
+            node: self.setting.node.clone(),
+            simulated: self.setting.simulated.is_some(),
+            policy: self.pool.policy(),
+            qos: QosStatus {
+                preempt_enabled: qos.preempt_enabled,
+                pod_max_duration_seconds: seconds(qos.pod_max_duration),
+                grace_seconds: seconds(qos.grace),
+                idle_release_seconds: qos.idle_release.map(seconds),
+            },
+            cards: self.card_statuses(),
+            leases: self.pool.leases().map(|lease| self.lease_status(&lease, now)).collect(),
+            queue: self
+                .pool
+                .queue()
+                .map(|waiting| QueueStatus {
+                    pod: waiting.pod.to_string(),
+                    position: waiting.position,
+                    waiting_seconds: seconds(now.since(waiting.since)),
+                })
+                .collect(),
+            pods: self.pod_statuses(),
+        }
+    }
+
+    fn card_statuses(&self) -> Vec<CardStatus> {
+        let status = |card: gpupool_core::pool::CardView<'_>| {
+            let info = self.cards.find(card.uuid).map(|(_, info)| info);
+            CardStatus {
+                index: card.index,
+                uuid: card.uuid.to_string(),
+                name: info.map_or_else(String::new, |info| info.name.clone()),
+                lost: card.lost,
+                memory_total_bytes: info.map_or(0, |info| info.total_memory),
+                core_used_percent: card.core_used,
+                memory_used_percent: card.memory_used,
+                pods: card.pods.iter().map(ToString::to_string).collect(),
+            }
+        };
+        self.pool.cards().map(status).collect()
+    }
+
+    fn lease_status(&self, lease: &LeaseView<'_>, now: Millis) -> LeaseStatus {
+        let info = self.cards.find(lease.card).map(|(_, info)| info);
+        LeaseStatus {
+            pod: lease.pod.to_string(),
+            lease: lease.lease.0,
+            card: info.map_or(0, |info| info.index),
+            card_uuid: lease.card.to_string(),
+            age_seconds: seconds(now.since(lease.since)),
+            core_limit_percent: u32::from(lease.limits.core.get()),
+            memory_limit_percent: u32::from(lease.limits.memory.get()),
+            memory_limit_bytes: info.map_or(0, |info| share_of(info.total_memory, lease.limits.memory)),
+            memory_used_bytes: self.memory_used(lease.pod),
+            idle_seconds: lease.idle_since.map(|since| seconds(now.since(since))),
+            ending: lease.ending.map(|ending| EndingStatus {
+                why: ending.why.to_string(),
+                kill_in_seconds: if ending.killed_at.is_some() { 0.0 } else { seconds(ending.kill_at.since(now)) },
+            }),
+        }
+    }
+
+    fn pod_statuses(&self) -> Vec<PodStatus> {
+        let status = |view: gpupool_core::pool::PodView<'_>| {
+            let group = self.books.group(view.pod);
+            PodStatus {
+                name: view.pod.to_string(),
+                state: view.state,
+                core: view.spec.core,
+                memory: view.spec.memory,
+                priority: view.spec.priority,
+                run_pid: group.and_then(|group| group.run).map(|run| run.pid),
+                pids: self.books.members_of(view.pod).iter().map(|key| key.pid).collect(),
+                stopping: view.leaving || group.is_some_and(|group| group.stopping),
+            }
+        };
+        self.pool.pods().map(status).collect()
+    }
+
+    /// Bytes that the pod's processes hold; `None` while a restarted agent has not got its ledger back.
+    fn memory_used(&self, pod: &PodId) -> Option<u64> {
+        self.files.get(pod)?.ledger.as_ref()?.with(|ledger| ledger.committed())
+    }
+
+    /// Everything the metrics page says.
+    pub(super) fn scrape(&self) -> Scrape {
+        let now = clock();
+        let pod = |view: gpupool_core::pool::PodView<'_>| PodSample {
+            name: view.pod.to_string(),
+            state: view.state,
+            position: self.pool.position(view.pod),
+            memory_used: view.lease.as_ref().and_then(|_| self.memory_used(view.pod)),
+            card: view.lease.as_ref().and_then(|lease| {
+                let (_, info) = self.cards.find(lease.card)?;
+                Some((info.index, info.uuid.to_string()))
+            }),
+        };
+        let card = |card: gpupool_core::pool::CardView<'_>| CardSample {
+            index: card.index,
+            uuid: card.uuid.to_string(),
+            core: card.core_used,
+            memory: card.memory_used,
+        };
+        Scrape {
+            node: self.setting.node.clone(),
+            policy: self.pool.policy(),
+            pods: self.pool.pods().map(pod).collect(),
+            cards: self.pool.cards().map(card).collect(),
+            queue_length: self.pool.queue().count(),
+            oldest_wait: self.pool.queue().map(|waiting| now.since(waiting.since)).max().unwrap_or_default(),
+            connections: self.connections.len(),
+            counters: self.counters.clone(),
+        }
+    }
+}
+
+fn seconds(span: Millis) -> f64 {
+    std::time::Duration::from_millis(span.0).as_secs_f64()
+}

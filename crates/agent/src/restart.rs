@@ -1,0 +1,161 @@
+//! What an agent that starts again makes of the journal: the same pool, the same books.
+//!
+//! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the driver.
+
+use gpupool_core::pool::{Config, Pool, Refusal, Violation};
+use thiserror::Error;
+
+use crate::books::{Books, Record};
+
+/// Version of the journal's records.
+pub(crate) const VERSION: u32 = 1;
+
+/// The state that a journal tells of.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// The pool.
+    pub(crate) pool: Pool,
+    /// Pods and processes.
+    pub(crate) books: Books,
+    /// What to say about the journal.
+    pub(crate) remark: Option<String>,
+}
+
+/// Why an agent can't take up from a journal.
+#[derive(Debug, Error)]
+pub enum RestartError {
+    /// The pool can't be made of the cards.
+    #[error("the cards cannot be pooled: {0}")]
+    Cards(#[from] Refusal),
+    /// Another agent wrote it.
+    #[error("the journal has records of version {found}, this agent writes {VERSION}: stop its pods with the agent that wrote it, then remove it")]
+    Version {
+        /// The journal's version.
+        found: u32,
+    },
+    /// The pods that still live are shared by another policy.
+    #[error("the journal holds pods of a {was} pool, and this agent is told --policy {is}: stop them first, or give the same policy")]
+    Policy {
+        /// The journal's policy.
+        was: &'static str,
+        /// The agent's.
+        is: &'static str,
+    },
+    /// Its snapshot contradicts itself.
+    #[error("the journal's snapshot cannot be used ({0}): move the journal away and stop the programs that still run")]
+    Snapshot(#[from] Violation),
+}
+
+/// Replays a journal. A journal of an earlier boot, or an empty one, gives an empty pool of `config`.
+pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Result<Recovered, RestartError> {
+    let mut records = records.into_iter();
+    let empty = |remark| Ok(Recovered { pool: Pool::new(config)?, books: Books::default(), remark });
+    match records.next() {
+        None => return empty(None),
+        Some(Record::Opened { version, .. }) if version != VERSION => {
+            return Err(RestartError::Version { found: version });
+        }
+        Some(Record::Opened { boot: written, .. }) if written != boot => {
+            return empty(Some("the journal is of an earlier boot: nothing in it holds any more".to_owned()));
+        }
+        Some(Record::Opened { .. }) => {}
+        Some(_) => return empty(Some("the journal has no beginning: nothing in it is used".to_owned())),
+    }
+    let Some(Record::Snapshot { pool, groups, processes }) = records.next() else {
+        return empty(Some("the journal ends before its first snapshot: nothing in it is used".to_owned()));
+    };
+    let mut recovered =
+        Recovered { pool: Pool::restore(*pool)?, books: Books::new(groups, processes), remark: None };
+    for record in records {
+        if let Err(refusal) = replay(&mut recovered, record) {
+            let pool = &mut recovered.remark;
+            *pool = Some(format!("the journal holds an event that the pool does not accept: {refusal}"));
+        }
+    }
+    Ok(recovered)
+}
+
+fn replay(recovered: &mut Recovered, record: Record) -> Result<(), Refusal> {
+    recovered.books.apply(&record);
+    if let Record::Step { at, event } = record {
+        for action in recovered.pool.step(at, event)? {
+            recovered.books.decided(&action);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gpupool_core::pool::{Card, Event, Millis, PodSpec, PodState, Policy, Qos};
+    use gpupool_core::share::{Percent, Share};
+
+    use super::*;
+    use crate::books::{Process, Use};
+    use crate::procfs::ProcessKey;
+
+    fn config() -> Config {
+        Config {
+            cards: vec![Card { uuid: "GPU-a".into(), index: 0 }],
+            policy: Policy::SharePool,
+            qos: Qos {
+                preempt_enabled: true,
+                pod_max_duration: Millis(60_000),
+                grace: Millis(1000),
+                idle_release: None,
+            },
+            check_requests: true,
+        }
+    }
+
+    fn opened(boot: &str) -> Record {
+        Record::Opened { version: VERSION, boot: boot.to_owned() }
+    }
+
+    fn start() -> Vec<Record> {
+        let pool = Pool::new(config()).unwrap();
+        vec![opened("this boot"), Books::default().snapshot(pool.snapshot())]
+    }
+
+    fn wanted(pod: &str, pid: u32) -> Vec<Record> {
+        let whole = Share::fixed(Percent::WHOLE);
+        let request = Share::new(Percent::new(1).unwrap(), Percent::WHOLE).unwrap();
+        let spec = PodSpec { core: request, memory: whole.min(request), priority: 0, card: None };
+        let process = Process { pod: pod.into(), slot: 0, using: Use::Waiting, card: None };
+        vec![
+            Record::Step { at: Millis(1), event: Event::PodAdded { pod: pod.into(), spec } },
+            Record::Process { key: ProcessKey { pid, start: 1 }, process },
+            Record::Step { at: Millis(2), event: Event::GpuWanted { pod: pod.into(), only: None } },
+        ]
+    }
+
+    #[test]
+    fn leases_and_the_queue_are_as_they_were() {
+        let mut records = start();
+        records.extend(wanted("A", 1));
+        records.extend(wanted("B", 2));
+        let recovered = recover(records, "this boot", config()).unwrap();
+        assert_eq!(recovered.pool.state(&"A".into()), Some(PodState::Running));
+        assert_eq!(recovered.pool.position(&"B".into()), Some(1));
+        assert_eq!(recovered.books.members_using(&"A".into(), Use::Holding).len(), 1);
+        assert_eq!(recovered.books.members_using(&"B".into(), Use::Waiting).len(), 1);
+        assert!(recovered.remark.is_none());
+    }
+
+    #[test]
+    fn after_another_boot_nothing_holds() {
+        let mut records = start();
+        records.extend(wanted("A", 1));
+        let recovered = recover(records, "the next boot", config()).unwrap();
+        assert_eq!(recovered.pool.pods().count(), 0);
+        assert!(recovered.remark.unwrap().contains("earlier boot"));
+    }
+
+    #[test]
+    fn a_journal_without_its_beginning_is_not_believed() {
+        for records in [vec![], vec![opened("this boot")], wanted("A", 1)] {
+            let recovered = recover(records, "this boot", config()).unwrap();
+            assert_eq!(recovered.pool.pods().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The agent's tasks: one that owns the pool, one for each connection, one for each process that is watched.
+//!
+//! A connection has at most one message with the driver at any time, and the driver takes messages in the order in
+//! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
+//! before everything else.
+
+mod conversation;
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpupool_core::pool::{Config, Policy, Pool, Qos};
+use rustix::process::{Resource, Rlimit};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
+
+use crate::books::Record;
+use crate::cards::watch::Watch;
+use crate::cards::{self, Cards, CardsError, Source};
+use crate::driver::{Driver, Input, Setting, say};
+use crate::journal::{Journal, JournalError};
+use crate::lock::{Lock, LockError};
+use crate::peer::{self, Held};
+use crate::procfs::{Proc, ProcessKey};
+use crate::restart::{self, RestartError};
+use crate::socket_path::{SocketPathError, Surroundings};
+
+/// Messages that may wait for the driver.
+const INBOX: usize = 256;
+
+/// Connections that the kernel keeps until the agent takes them.
+const BACKLOG: i32 = 1024;
+
+/// Descriptors that are not for connections: journal, locks, signals, libraries.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// Descriptors that one connection may cost: itself, its pidfd twice, and a share of its pod's pages.
+const PER_CONNECTION: u64 = 4;
+
+/// Everything that an agent is told when it starts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where its socket is.
+    pub surroundings: Surroundings,
+    /// Where its journal is.
+    pub journal: PathBuf,
+    /// Where the cards come from.
+    pub source: Source,
+    /// How they are shared.
+    pub policy: Policy,
+    /// When pods make room.
+    pub qos: Qos,
+    /// Where the metrics page is served, if anywhere.
+    pub metrics: Option<SocketAddr>,
+    /// The machine's name in the metrics.
+    pub node: String,
+}
+
+/// Why an agent does not run.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The socket's place.
+    #[error(transparent)]
+    Path(#[from] SocketPathError),
+    /// Another agent.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The cards.
+    #[error(transparent)]
+    Cards(#[from] CardsError),
+    /// The journal's file.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The journal's content.
+    #[error(transparent)]
+    Restart(#[from] RestartError),
+    /// The metrics page.
+    #[error("cannot serve the metrics on {address}: {source}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The socket.
+    #[error("cannot listen on {socket}: {source}")]
+    Socket {
+        /// The path.
+        socket: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Something that every machine has.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// Runs an agent until it is told to end (SIGTERM or SIGINT). Programs that hold cards go on without it.
+pub async fn serve(settings: Settings) -> Result<(), AgentError> {
+    let socket = settings.surroundings.socket()?;
+    settings.surroundings.prepare_directory(&socket)?;
+    let _socket_lock = Lock::claim(&socket)?;
+    let _journal_lock = Lock::claim(&settings.journal)?;
+    let most_connections = raise_descriptor_limit();
+    let probe = cards::probe(&settings.source)?;
+    let (watch, indices) = Watch::open(&settings.source.nvml_library(), &probe)?;
+    let cards = Cards::new(&probe, &indices)?;
+    let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;
+    let (journal, recovered) = open_journal(&settings, &cards, &boot)?;
+    let setting = Setting {
+        node: settings.node.clone(),
+        simulated: settings.source.simulated.clone(),
+        user: settings.surroundings.user,
+        boot,
+        most_connections,
+    };
+    let (inbox, inputs) = mpsc::channel(INBOX);
+    let (exits, ended) = mpsc::unbounded_channel();
+    let told = inbox.clone();
+    watch.run(move |looks| told.blocking_send(Input::Looked(looks)).is_ok()).map_err(system("start a thread"))?;
+    if let Some(address) = settings.metrics {
+        let bound = crate::metrics::serve(address, inbox.clone()).await;
+        let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
+        say(&format!("metrics on http://{bound}/metrics"));
+    }
+    let stop = stop_signals().map_err(system("handle signals"))?;
+    announce(&settings, &cards);
+    let driver = Driver::new(setting, cards, journal, recovered, settings.qos, exits);
+    let listener = listen(&socket, settings.surroundings.user)
+        .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
+    say(&format!("listening on {}", socket.display()));
+    tokio::spawn(accept(listener, inbox));
+    drive(driver, inputs, ended, stop).await;
+    // Nobody else can have put another socket there while the lock is ours.
+    let _ = std::fs::remove_file(&socket);
+    say("stopped; programs that hold cards go on");
+    Ok(())
+}
+
+/// Tells `exits` once the process has ended.
+pub(crate) fn watch_exit(held: &Held, exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {
+    let key = held.key;
+    let pidfd = held.awaitable()?;
+    tokio::spawn(async move {
+        // The other end is gone when the agent goes down. An error of the reactor means the same.
+        let _ = pidfd.readable().await.map(|_| exits.send(key));
+    });
+    Ok(())
+}
+
+async fn drive(
+    mut driver: Driver,
+    mut inputs: mpsc::Receiver<Input>,
+    mut ended: mpsc::UnboundedReceiver<ProcessKey>,
+    mut stop: mpsc::UnboundedReceiver<()>,
+) {
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let patience = Duration::from_millis(driver.patience());
+        tokio::select! {
+            biased;
+            Some(key) = ended.recv() => driver.ended(key),
+            Some(()) = stop.recv() => break,
+            _ = second.tick() => driver.tick(true),
+            () = tokio::time::sleep(patience) => driver.tick(false),
+            Some(input) = inputs.recv() => driver.handle(input),
+            else => break,
+        }
+    }
+    driver.close();
+}
+
+async fn accept(mut listener: UnixSeqpacketListener, inbox: mpsc::Sender<Input>) {
+    loop {
+        match listener.accept().await {
+            Ok(socket) => {
+                tokio::spawn(conversation::converse(Arc::new(socket), inbox.clone()));
+            }
+            Err(failure) => {
+                // Out of descriptors, most likely: those who are here must end before others can come.
+                say(&format!("cannot take a connection: {failure}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Who is at the other end of a new connection.
+fn introduce(socket: &UnixSeqpacket) -> Result<(u32, Held), peer::PeerError> {
+    peer::of_socket(&Proc::default(), socket)
+}
+
+fn open_journal(
+    settings: &Settings,
+    cards: &Cards,
+    boot: &str,
+) -> Result<(Journal, restart::Recovered), AgentError> {
+    let (journal, replay) = Journal::open::<Record>(&settings.journal)?;
+    if let Some(damage) = &replay.damage {
+        say(&damage.to_string());
+    }
+    let config =
+        Config { cards: cards.for_pool(), policy: settings.policy, qos: settings.qos, check_requests: true };
+    let mut recovered = restart::recover(replay.records, boot, config.clone())?;
+    if let Some(remark) = &recovered.remark {
+        say(remark);
+    }
+    if recovered.books.groups().next().is_none() {
+        recovered.pool = Pool::new(config).map_err(RestartError::Cards)?;
+    } else if recovered.pool.policy() != settings.policy {
+        let (was, is) = (policy_name(recovered.pool.policy()), policy_name(settings.policy));
+        return Err(RestartError::Policy { was, is }.into());
+    }
+    Ok((journal, recovered))
+}
+
+/// A policy as users write it.
+pub(crate) const fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::SharePool => "share-pool",
+        Policy::Static => "static",
+    }
+}
+
+fn announce(settings: &Settings, cards: &Cards) {
+    let kind = if settings.source.simulated.is_some() { "simulated " } else { "" };
+    say(&format!("serving {} {kind}card(s) as one {}:", cards.all().len(), policy_name(settings.policy)));
+    for card in cards.all() {
+        let gibibytes = card.total_memory / (1 << 30);
+        say(&format!("  card {}: {}, {gibibytes} GiB, {}", card.index, card.name, card.uuid));
+    }
+}
+
+fn listen(socket: &Path, user: u32) -> std::io::Result<UnixSeqpacketListener> {
+    match std::fs::remove_file(socket) {
+        // Of an agent that was killed: the lock says that nobody listens there.
+        Ok(()) => {}
+        Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {}
+        Err(failure) => return Err(failure),
+    }
+    let listener = UnixSeqpacketListener::bind_with_backlog(socket, BACKLOG)?;
+    // Root's agent serves everybody on the machine; who belongs to which pod is not decided by the socket's mode.
+    let mode = if user == 0 { 0o666 } else { 0o600 };
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
+}
+
+/// Gets as many descriptors as the system gives, and says for how many connections they are enough.
+fn raise_descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let now = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    // Without a limit the kernel's own counts, which is a million.
+    let descriptors = now.unwrap_or(1 << 20).saturating_sub(OWN_DESCRIPTORS);
+    usize::try_from(descriptors / PER_CONNECTION).unwrap_or(usize::MAX).max(16)
+}
+
+fn stop_signals() -> std::io::Result<mpsc::UnboundedReceiver<()>> {
+    let (stop, stopped) = mpsc::unbounded_channel();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut signals = signal(kind)?;
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && stop.send(()).is_ok() {}
+        });
+    }
+    Ok(stopped)
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> AgentError {
+    move |source| AgentError::System { what, source }
+}
