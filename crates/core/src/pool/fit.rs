@@ -14,7 +14,7 @@ pub(super) type CardSlot = usize;
 const WHOLE: u32 = 100;
 
 /// Percentages of a card in both dimensions: charged, free, missing or asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Load {
     pub(super) core: u32,
     pub(super) memory: u32,

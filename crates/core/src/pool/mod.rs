@@ -47,6 +47,7 @@ pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, Millis, PodId};
 pub use invariants::Violation;
+pub use preempt::STUCK_AFTER;
 pub use refusal::{Refusal, Resource};
 pub use snapshot::Snapshot;
 pub use view::{CardView, Ending, LeaseView, PodState, PodView, QueueView};

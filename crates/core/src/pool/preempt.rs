@@ -23,7 +23,7 @@ use super::view::Ending;
 
 /// How long after SIGKILL a share is still expected back. A driver may take many seconds to tear down a large
 /// process; one that takes longer than this is not worth waiting for.
-pub(super) const STUCK_AFTER: Millis = Millis::from_secs(30);
+pub const STUCK_AFTER: Millis = Millis::from_secs(30);
 
 /// Pods of one card that would make room together.
 struct Victims {

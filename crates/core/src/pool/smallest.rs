@@ -34,21 +34,24 @@ impl Cost {
 /// The set of least cost that gives back at least `missing` in both dimensions, as places in `candidates`; of
 /// equals the one that takes those that come earlier. `None` when all together don't suffice.
 ///
-/// Exact, by counting for every tail of the list what each shortage costs at best: at most 100 candidates (each
-/// holds a percent) times 101 × 101 shortages.
+/// Exact: first walks forward over the shortages that can be left after each candidate, taken or not, then back
+/// over what ending each of them costs at best. There are at most 101 × 101 of them, and at most 100 candidates
+/// (each holds a percent); with the shares that people use there are a handful.
 pub(super) fn smallest(missing: Load, candidates: &[Candidate]) -> Option<(Cost, Vec<usize>)> {
     let all = candidates.iter().fold(Load::default(), |sum, candidate| sum.plus(candidate.load));
     if !missing.within(all) {
         return None;
     }
-    let tails = tail_costs(missing, candidates);
-    let cost = tails.cost(0, missing);
+    let levels = costs(candidates, shortages(missing, candidates));
+    let cost = levels[0].cost(missing);
     let mut open = missing;
     let mut chosen = Vec::new();
     for (place, candidate) in candidates.iter().enumerate() {
+        if open == Load::default() {
+            break;
+        }
         let rest = open.beyond(candidate.load);
-        if open != Load::default() && tails.cost(place + 1, rest).with(*candidate) == tails.cost(place, open)
-        {
+        if levels[place + 1].cost(rest).with(*candidate) == levels[place].cost(open) {
             chosen.push(place);
             open = rest;
         }
@@ -56,41 +59,42 @@ pub(super) fn smallest(missing: Load, candidates: &[Candidate]) -> Option<(Cost,
     Some((cost, chosen))
 }
 
-/// For each tail of the candidates and each shortage up to `missing`, the least cost of ending it.
-struct TailCosts {
-    missing: Load,
-    rows: Vec<Vec<Cost>>,
-}
+/// What may still be missing before a candidate is considered, and what ending it costs with those that follow.
+struct Level(Vec<(Load, Cost)>);
 
-impl TailCosts {
-    fn cost(&self, tail: usize, open: Load) -> Cost {
-        self.rows[tail][place_of(self.missing, open)]
+impl Level {
+    fn cost(&self, open: Load) -> Cost {
+        let found = self.0.binary_search_by_key(&open, |(shortage, _)| *shortage);
+        found.map_or(Cost::IMPOSSIBLE, |place| self.0[place].1)
     }
 }
 
-/// Where a shortage stands in a row.
-const fn place_of(missing: Load, open: Load) -> usize {
-    (open.core * (missing.memory + 1) + open.memory) as usize
+/// The levels before each candidate and after the last, costs yet unknown.
+fn shortages(missing: Load, candidates: &[Candidate]) -> Vec<Level> {
+    let mut levels = vec![Level(vec![(missing, Cost::IMPOSSIBLE)])];
+    for (place, candidate) in candidates.iter().enumerate() {
+        let open = levels[place].0.iter().map(|(shortage, _)| *shortage);
+        let mut next: Vec<_> = open.flat_map(|open| [open, open.beyond(candidate.load)]).collect();
+        next.sort_unstable();
+        next.dedup();
+        levels.push(Level(next.into_iter().map(|shortage| (shortage, Cost::IMPOSSIBLE)).collect()));
+    }
+    levels
 }
 
-fn tail_costs(missing: Load, candidates: &[Candidate]) -> TailCosts {
-    let shortages =
-        || (0..=missing.core).flat_map(|core| (0..=missing.memory).map(move |memory| Load { core, memory }));
-    let nobody = shortages()
-        .map(|open| if open == Load::default() { Cost::NOTHING } else { Cost::IMPOSSIBLE })
-        .collect();
-    let mut rows: Vec<Vec<Cost>> = vec![nobody];
-    for candidate in candidates.iter().rev() {
-        let shorter = &rows[rows.len() - 1];
-        let row = shortages()
-            .map(|open| {
-                let left_out = shorter[place_of(missing, open)];
-                let taken = shorter[place_of(missing, open.beyond(candidate.load))].with(*candidate);
-                left_out.min(taken)
-            })
-            .collect();
-        rows.push(row);
+/// Fills in the costs, from the last level back.
+fn costs(candidates: &[Candidate], mut levels: Vec<Level>) -> Vec<Level> {
+    for place in (0..levels.len()).rev() {
+        let (before, after) = levels.split_at_mut(place + 1);
+        for (open, cost) in &mut before[place].0 {
+            *cost = match (candidates.get(place), after.first()) {
+                _ if *open == Load::default() => Cost::NOTHING,
+                (Some(candidate), Some(after)) => {
+                    after.cost(*open).min(after.cost(open.beyond(candidate.load)).with(*candidate))
+                }
+                _ => Cost::IMPOSSIBLE,
+            };
+        }
     }
-    rows.reverse();
-    TailCosts { missing, rows }
+    levels
 }
