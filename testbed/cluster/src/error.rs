@@ -50,7 +50,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// A Unix socket's path may have at most 107 bytes.
-    #[error("the path {path} is too long for a Unix socket in it; set TMPDIR to a shorter directory")]
+    #[error(
+        "the path {path} is too long for a Unix socket in it; set TMPDIR (for the cluster of `cargo xtask \
+             cluster`: XDG_CACHE_HOME) to a shorter directory"
+    )]
     PathTooLong {
         /// The cluster's folder.
         path: PathBuf,
@@ -101,7 +104,7 @@ pub enum Error {
     #[error("{source}\nThe logs are kept in {logs}")]
     Failed {
         /// What failed.
-        source: Box<Error>,
+        source: Box<Self>,
         /// The folder with the components' logs.
         logs: PathBuf,
     },

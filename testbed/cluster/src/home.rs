@@ -199,7 +199,8 @@ fn private_folder(path: &Path) -> Result<(), Error> {
         _ => (),
     }
     let found = fs::symlink_metadata(path).map_err(Error::file("look at", path))?;
-    let private = found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o077 == 0;
+    let others = found.mode() & 0o077;
+    let private = found.is_dir() && found.uid() == getuid().as_raw() && others == 0;
     if private { Ok(()) } else { Err(Error::NotOurs { path: path.to_owned() }) }
 }
 
@@ -219,5 +220,66 @@ fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder in the temporary root, as a process that was killed leaves it: nobody holds its lock.
+    fn abandoned(root: &Path) -> PathBuf {
+        let folder = tempfile::Builder::new().prefix("c-").tempdir_in(root).unwrap().keep();
+        fs::write(folder.join("left"), "behind").unwrap();
+        fs::write(lock_of(&folder), "1").unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_new_cluster_removes_what_dead_ones_left_and_touches_no_living_one() {
+        let living = Home::temporary().unwrap();
+        let dead = abandoned(living.folder().parent().unwrap());
+        let next = Home::temporary().unwrap();
+        assert!(!dead.exists() && !lock_of(&dead).exists());
+        assert!(living.folder().is_dir() && next.folder() != living.folder());
+        let folder = living.folder().to_owned();
+        living.remove().unwrap();
+        assert!(!folder.exists() && !lock_of(&folder).exists());
+    }
+
+    #[test]
+    fn a_folder_has_one_holder_and_is_free_when_that_is_gone() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("cluster");
+        let home = Home::at(&folder).unwrap();
+        let this = std::process::id();
+        assert_eq!(holder(&folder).unwrap(), Some(this));
+        assert!(matches!(Home::at(&folder), Err(Error::Occupied { pid, .. }) if pid == this));
+        assert!(matches!(remove_remains(&folder), Err(Error::Occupied { .. })));
+        home.remove().unwrap();
+        assert_eq!(holder(&folder).unwrap(), None);
+        assert!(!remove_remains(&folder).unwrap());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let open = parent.path().join("open");
+        DirBuilder::new().mode(0o755).create(&open).unwrap();
+        assert!(matches!(private_folder(&open), Err(Error::NotOurs { .. })));
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(parent.path(), &link).unwrap();
+        assert!(matches!(private_folder(&link), Err(Error::NotOurs { .. })));
+    }
+
+    #[test]
+    fn logs_of_a_failed_cluster_stay_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("cluster");
+        let home = Home::at(&folder).unwrap();
+        fs::write(home.log("etcd"), "said").unwrap();
+        let kept = home.remove_but_logs().unwrap();
+        assert_eq!(fs::read_to_string(kept.join("etcd.log")).unwrap(), "said");
+        assert!(!folder.exists() && !lock_of(&folder).exists());
     }
 }

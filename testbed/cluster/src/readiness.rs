@@ -14,7 +14,7 @@ use crate::component::Component;
 use crate::{Error, Kubectl, tied};
 
 /// How long anything is waited for. Each step takes seconds at most; a machine may be a hundred times slower.
-pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// How often is looked.
 const PAUSE: Duration = Duration::from_millis(20);
