@@ -164,19 +164,22 @@ fn fault(ways: &[Way<'_>], runs: &[Run]) -> Option<String> {
         }
     }
     let (first, others) = runs.split_first()?;
-    for (way, other) in ways.iter().skip(1).zip(others) {
-        if other.transcript != first.transcript {
-            let mut pairs = lines(&first.transcript).zip(lines(&other.transcript));
-            let (left, right) = pairs.find(|(left, right)| left != right)?;
-            return Some(format!("not the same\n  {}: {left}\n  {}: {right}", ways[0].name, way.name));
-        }
-    }
-    None
+    others.iter().zip(ways.iter().skip(1)).find_map(|(other, way)| {
+        let (left, right) = difference(&first.transcript, &other.transcript)?;
+        Some(format!("not the same\n  {}: {left}\n  {}: {right}", ways[0].name, way.name))
+    })
 }
 
-/// The lines of a transcript, then nothing for ever, so that a shorter one differs from a longer one.
-fn lines(transcript: &str) -> impl Iterator<Item = &str> {
-    transcript.lines().chain(std::iter::repeat("(no line)")).take(transcript.lines().count() + 10_000)
+/// The first line that is not the same in two transcripts, in the words of either.
+fn difference<'a>(left: &'a str, right: &'a str) -> Option<(&'a str, &'a str)> {
+    let (mut left, mut right) = (left.lines(), right.lines());
+    loop {
+        match (left.next(), right.next()) {
+            (None, None) => return None,
+            (one, other) if one == other => {}
+            (one, other) => return Some((one.unwrap_or("(no line)"), other.unwrap_or("(no line)"))),
+        }
+    }
 }
 
 /// The last lines of an output: enough to see what went wrong.
@@ -226,4 +229,41 @@ fn wait(mut child: std::process::Child) -> anyhow::Result<ExitStatus> {
 /// The folder with the scripts.
 fn scripts() -> PathBuf {
     step::root().join("clients")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn verdict(runs: &[(i32, &str)]) -> Option<String> {
+        let way = |name| Way { name, python: Box::new(|python: &Path| Command::new(python)) };
+        let run = |(code, transcript): &(i32, &str)| Run {
+            status: ExitStatus::from_raw(code << 8),
+            transcript: (*transcript).to_owned(),
+            complaints: "a complaint".to_owned(),
+            time: Duration::ZERO,
+        };
+        fault(&[way("bare"), way("gpupool")], &runs.iter().map(run).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn equal_transcripts_of_two_successes_are_right() {
+        assert_eq!(verdict(&[(0, "name: A\nyes\n"), (0, "name: A\nyes\n")]), None);
+    }
+
+    #[test]
+    fn the_first_line_that_differs_is_shown() {
+        let fault = verdict(&[(0, "one\ntwo\nthree\n"), (0, "one\n2\n3\n")]).unwrap();
+        assert_eq!(fault, "not the same\n  bare: two\n  gpupool: 2");
+        let fault = verdict(&[(0, "one\n"), (0, "one\ntwo\n")]).unwrap();
+        assert_eq!(fault, "not the same\n  bare: (no line)\n  gpupool: two");
+    }
+
+    #[test]
+    fn a_failure_or_silence_is_wrong_even_when_both_are_alike() {
+        assert!(verdict(&[(1, "one\n"), (1, "one\n")]).unwrap().contains("a complaint"));
+        assert_eq!(verdict(&[(0, ""), (0, "")]).unwrap(), "bare: an empty transcript");
+    }
 }

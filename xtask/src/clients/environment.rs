@@ -49,7 +49,8 @@ impl Environment {
         if mark.exists() {
             return Ok(());
         }
-        let usual = LARGE.iter().find(|(name, _)| *name == self.name).map_or("a few seconds", |(_, usual)| usual);
+        let usual =
+            LARGE.iter().find(|(name, _)| *name == self.name).map_or("a few seconds", |(_, usual)| usual);
         eprintln!("    making the Python environment {} in {} ({usual})", self.name, self.folder.display());
         let start = Instant::now();
         step::succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&self.folder))?;
