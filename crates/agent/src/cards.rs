@@ -88,6 +88,16 @@ pub enum CardsError {
     /// The driver has no card.
     #[error("the CUDA driver has no card")]
     None,
+    /// The simulated cards were made earlier, and otherwise.
+    #[error("the simulated cards in {state} are {found}, not {expected}: ask for {found}, or remove the file when nothing uses it any more")]
+    Count {
+        /// How many were asked for.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+        /// Their shared state.
+        state: PathBuf,
+    },
     /// More cards than the table holds.
     #[error("the CUDA driver has {0} cards, and gpupool serves at most {max}", max = wire::MAX_CARDS)]
     TooMany(usize),

@@ -51,6 +51,8 @@ pub struct Settings {
     pub journal: PathBuf,
     /// Where the cards come from.
     pub source: Source,
+    /// How many cards there must be; `None`: as many as there are.
+    pub expected_cards: Option<usize>,
     /// How they are shared.
     pub policy: Policy,
     /// When pods make room.
@@ -59,6 +61,12 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// The machine's name in the metrics.
     pub node: String,
+}
+
+impl Settings {
+    fn simulated_state(&self) -> PathBuf {
+        self.source.simulated.as_ref().map_or_else(PathBuf::new, |simulated| simulated.state.clone())
+    }
 }
 
 /// Why an agent does not run.
@@ -113,6 +121,9 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let _journal_lock = Lock::claim(&settings.journal)?;
     let most_connections = raise_descriptor_limit();
     let probe = cards::probe(&settings.source)?;
+    if let Some(expected) = settings.expected_cards.filter(|expected| *expected != probe.cards.len()) {
+        return Err(CardsError::Count { expected, found: probe.cards.len(), state: settings.simulated_state() }.into());
+    }
     let (watch, indices) = Watch::open(&settings.source.nvml_library(), &probe)?;
     let cards = Cards::new(&probe, &indices)?;
     let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;

@@ -5,7 +5,8 @@
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use gpupool_wire::{SOCKET_VARIABLE, SYSTEM_SOCKET};
+pub use gpupool_wire::SOCKET_VARIABLE;
+use gpupool_wire::SYSTEM_SOCKET;
 use thiserror::Error;
 
 /// The longest path that fits into a Unix socket address, without its closing zero.

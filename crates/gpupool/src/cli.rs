@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::probe_cards;
+use crate::{agent, ask, check_config, probe_cards, run, status, stop};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -20,21 +20,37 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serves this machine's cards, or simulated ones, until it is told to end.
+    Agent(agent::Args),
+    /// Runs a command whose programs share the cards.
+    Run(run::Args),
+    /// Shows cards, leases and the queue.
+    Status(status::Args),
+    /// Ends a pod's processes.
+    Stop(stop::Args),
+    /// Checks that the nodes of a dump advertise what their workload label says.
+    CheckConfig(check_config::Args),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
     ProbeCards(probe_cards::Args),
 }
 
 impl Cli {
-    /// Runs the subcommand. A failure that has no exit code of its own is printed on standard error and ends with 1.
+    /// Runs the subcommand. A failure is printed on standard error; it ends with 69 where no agent
+    /// was found, else with 1, unless the subcommand has a code of its own for it.
     pub(crate) fn run(self) -> ExitCode {
         let outcome = match self.command {
+            Command::Agent(args) => agent::run(args),
+            Command::Run(args) => run::run(args),
+            Command::Status(args) => status::run(&args),
+            Command::Stop(args) => stop::run(&args),
+            Command::CheckConfig(args) => Ok(check_config::run(&args)),
             Command::ProbeCards(args) => probe_cards::run(&args),
         };
         outcome.unwrap_or_else(|failure| {
             // Nobody is left to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "gpupool: {failure:#}");
-            ExitCode::FAILURE
+            ask::exit_code(&failure)
         })
     }
 }

@@ -1,7 +1,15 @@
 //! The one binary of gpupool. Subcommands, their options and what they print; nothing is decided here.
 
+mod agent;
+mod ask;
+mod check_config;
 mod cli;
+mod dump;
+mod installation;
 mod probe_cards;
+mod run;
+mod status;
+mod stop;
 
 use std::process::ExitCode;
 

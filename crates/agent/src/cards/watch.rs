@@ -87,6 +87,17 @@ impl Watch {
     }
 }
 
+/// Device memory that a process takes on a card, in bytes, if NVML says so.
+pub fn context_memory(library: &Path, card: &str, pid: u32) -> Option<u64> {
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init().ok()?;
+    let processes = nvml.device_by_uuid(card).ok()?.running_compute_processes().ok()?;
+    let process = processes.into_iter().find(|process| process.pid == pid)?;
+    match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) if bytes > 0 => Some(bytes),
+        _ => None,
+    }
+}
+
 /// A card that is gone, as opposed to a question that NVML could not answer this time.
 fn is_loss(failure: &NvmlError) -> bool {
     matches!(failure, NvmlError::GpuLost | NvmlError::NotFound)

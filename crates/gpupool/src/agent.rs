@@ -1,0 +1,194 @@
+//! `gpupool agent`: serves this machine's cards, in the foreground, until it is told to end.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use gpupool_agent::cards::Source;
+use gpupool_agent::control::SimulatedDriver;
+use gpupool_agent::socket_path::Surroundings;
+use gpupool_agent::{Settings, serve};
+use gpupool_core::pool::{Millis, Policy, Qos};
+
+use crate::installation::Installation;
+
+/// The simulated driver's variables: where the cards' state is, and which cards it has when it is made.
+const STATE: &str = "SIMGPU_STATE";
+const CARDS: &str = "SIMGPU_CARDS";
+
+/// Options of `gpupool agent`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen [default: GPUPOOL_SOCKET, /run/gpupool/agent.sock for root, else in $XDG_RUNTIME_DIR or /tmp]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Directory of the journal and of simulated cards [default: that of the socket]
+    #[arg(long, value_name = "DIRECTORY")]
+    state_dir: Option<PathBuf>,
+    /// The journal [default: in the state directory, named after the socket]
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Simulated cards instead of real ones: how many, or which, such as 2xA100-80GB,1xT4
+    #[arg(long, value_name = "CARDS")]
+    simulated_cards: Option<String>,
+    /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
+    metrics_address: Option<SocketAddr>,
+    /// How programs share the cards
+    #[arg(long, value_enum, default_value_t = PolicyOption::SharePool)]
+    policy: PolicyOption,
+    /// How long a program holds a card undisturbed while others wait: minutes, or with a unit such as 90s or 2h
+    #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_minutes)]
+    pod_max_duration: Duration,
+    /// Whether a program that has held its card that long makes room for one that waits
+    #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
+    preempt: bool,
+    /// Time between SIGTERM and SIGKILL: seconds, or with a unit
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = parse_seconds)]
+    grace: Duration,
+    /// After how long an idle program makes room for one that waits: seconds, or with a unit [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    idle_release: Option<Duration>,
+    /// This machine's name in the metrics [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+}
+
+/// `--policy`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PolicyOption {
+    /// One queue; a program gets whichever card has room
+    SharePool,
+    /// One queue for each card; a program's card is settled when it starts
+    Static,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let surroundings = Surroundings::of_this_process(args.socket.clone());
+    let socket = std::path::absolute(surroundings.socket()?)?;
+    surroundings.prepare_directory(&socket)?;
+    let state = match &args.state_dir {
+        Some(directory) => std::path::absolute(directory)?,
+        None => socket.parent().unwrap_or(Path::new("/")).to_owned(),
+    };
+    std::fs::create_dir_all(&state)
+        .with_context(|| format!("cannot make the state directory {}", state.display()))?;
+    let simulated = match &args.simulated_cards {
+        Some(cards) => Some(simulated_driver(&state, cards)?),
+        None => None,
+    };
+    let settings = Settings {
+        surroundings: Surroundings { option: Some(socket.clone()), ..surroundings },
+        journal: args.journal.clone().unwrap_or_else(|| journal_of(&state, &socket)),
+        source: Source { simulated, prober: std::env::current_exe()? },
+        expected_cards: args.simulated_cards.as_ref().and_then(|cards| cards.parse().ok()),
+        policy: match args.policy {
+            PolicyOption::SharePool => Policy::SharePool,
+            PolicyOption::Static => Policy::Static,
+        },
+        qos: Qos {
+            preempt_enabled: args.preempt,
+            pod_max_duration: millis(args.pod_max_duration),
+            grace: millis(args.grace),
+            idle_release: args.idle_release.map(millis),
+        },
+        metrics: args.metrics_address,
+        node: args.node_name.unwrap_or_else(host_name),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(settings))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The simulated driver reads its variables when it is loaded. So that this process and its children have them, it
+/// starts itself again with them, once.
+fn simulated_driver(state: &Path, cards: &str) -> anyhow::Result<SimulatedDriver> {
+    let directory = Installation::find()?.simulated_driver()?;
+    let state = state.join("simgpu.state");
+    let set = |name: &str, value: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|found| found == value);
+    if !set(STATE, state.as_os_str()) || !set(CARDS, cards.as_ref()) {
+        let mut again = Command::new(std::env::current_exe()?);
+        again.args(std::env::args_os().skip(1)).env(STATE, &state).env(CARDS, cards);
+        return Err(again.exec()).context("cannot start again with simulated cards");
+    }
+    Ok(SimulatedDriver { directory, state })
+}
+
+fn journal_of(state: &Path, socket: &Path) -> PathBuf {
+    let mut name = socket.file_stem().unwrap_or_default().to_owned();
+    name.push(".journal");
+    state.join(name)
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn millis(duration: Duration) -> Millis {
+    Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| "write a port, such as 9400, or an address and a port, such as 0.0.0.0:9400".to_owned())
+}
+
+fn parse_minutes(text: &str) -> Result<Duration, String> {
+    parse_duration(text, 60_000)
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    parse_duration(text, 1000)
+}
+
+/// A whole number of milliseconds, seconds, minutes or hours; without a unit, of `plain` milliseconds. Not zero.
+fn parse_duration(text: &str, plain: u64) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "" => plain,
+        "ms" => 1,
+        "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).unwrap_or(0);
+    if span == 0 {
+        return Err("write a whole number over 0, alone or with a unit: 500ms, 90s, 10m, 2h".to_owned());
+    }
+    Ok(Duration::from_millis(span))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_has_the_options_own_unit() {
+        assert_eq!(parse_minutes("120"), Ok(Duration::from_hours(2)));
+        assert_eq!(parse_seconds("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_minutes("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_minutes("250ms"), Ok(Duration::from_millis(250)));
+        for wrong in ["", "0", "-1", "1.5", "5 s", "5d", "s", "99999999999999999999"] {
+            assert!(parse_minutes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bare_port_stays_on_this_machine() {
+        assert_eq!(parse_address("9400").unwrap().to_string(), "127.0.0.1:9400");
+        assert_eq!(parse_address(":9400").unwrap().to_string(), "127.0.0.1:9400");
+        assert_eq!(parse_address("0.0.0.0:9400").unwrap().to_string(), "0.0.0.0:9400");
+        assert_eq!(parse_address("[::]:9400").unwrap().to_string(), "[::]:9400");
+        assert!(parse_address("host").is_err());
+    }
+}

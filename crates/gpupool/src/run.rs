@@ -1,0 +1,114 @@
+//! `gpupool run`: starts a command whose programs share the cards, and is its stand-in until it ends: signals go in,
+//! the exit status comes out.
+
+mod child;
+mod disposition;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::bail;
+use gpupool_agent::control::{RefusalReason, Register, Registered, Reply, Request};
+use gpupool_core::share::Share;
+
+use crate::ask::SocketArgs;
+use crate::installation::Installation;
+
+/// The command was refused for lack of room (`EX_TEMPFAIL`: later there may be some).
+const NO_ROOM: u8 = 75;
+
+/// The command can't be executed; there is no such command. As shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Options of `gpupool run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Share of a card's computing time, in percent: what is asked for, and the most that may be used
+    #[arg(long, value_name = "REQUEST[:LIMIT]")]
+    core: Share,
+    /// Share of a card's memory, in percent
+    #[arg(long, value_name = "REQUEST[:LIMIT]")]
+    memory: Share,
+    /// The pod's name, unique on this machine [default: the command's name and a number]
+    #[arg(long)]
+    name: Option<String>,
+    /// Higher goes first in the queue
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Registers the pod, starts the command and ends as it ends.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let shim = Installation::find()?.shim()?;
+    let socket = args.socket.path()?;
+    let Some((program, arguments)) = args.command.split_first() else { bail!("no command was given") };
+    let name = args.name.unwrap_or_else(|| default_name(program));
+    let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
+    // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let registered = match args.socket.connect()?.ask(&Request::Register(register))? {
+        Reply::Registered(registered) => registered,
+        Reply::Refused(refused) => {
+            say(&refused.sentence);
+            let no_room = refused.reason == RefusalReason::NoRoom;
+            return Ok(if no_room { NO_ROOM.into() } else { ExitCode::FAILURE });
+        }
+        other => bail!("the agent answers something else: {other:?}"),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    set_environment(&mut command, &shim, &socket, &registered);
+    match child::live_through(command)? {
+        child::End::Exited(code) => Ok(code.into()),
+        child::End::Killed(signal) => Ok(disposition::die_of(signal)),
+        child::End::NotStarted(failure) => {
+            say(&format!("cannot run {}: {failure}", program.display()));
+            let missing = failure.kind() == std::io::ErrorKind::NotFound;
+            Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
+        }
+    }
+}
+
+/// The last part of the command's path, and this process's id, which nobody else has now.
+fn default_name(program: &OsStr) -> String {
+    let last = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+    let printable: String = last.chars().filter(|letter| !letter.is_control()).take(60).collect();
+    format!("{printable}-{}", std::process::id())
+}
+
+/// What the command's programs need to find the shim, the agent and, where they are simulated, the cards.
+fn set_environment(command: &mut Command, shim: &Path, socket: &Path, registered: &Registered) {
+    command.env("LD_PRELOAD", before("LD_PRELOAD", shim));
+    command.env(gpupool_agent::socket_path::SOCKET_VARIABLE, socket);
+    if let Some(simulated) = &registered.simulated {
+        command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &simulated.directory));
+        command.env("PATH", before("PATH", &simulated.directory));
+        command.env("SIMGPU_STATE", &simulated.state);
+    }
+}
+
+/// `first`, a colon, and what the variable holds, unless that begins with `first` already.
+fn before(variable: &str, first: &Path) -> OsString {
+    let first = first.as_os_str();
+    let mut list = first.to_owned();
+    let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) else { return list };
+    if rest.as_encoded_bytes().split(|byte| *byte == b':').next() == Some(first.as_encoded_bytes()) {
+        return rest;
+    }
+    list.push(":");
+    list.push(rest);
+    list
+}
+
+fn say(line: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(std::io::stderr(), "gpupool run: {line}");
+}

@@ -1,0 +1,27 @@
+//! Thin FFI over signal dispositions: which are ignored, and dying of a signal as another process did.
+
+use std::process::ExitCode;
+
+use rustix::process::{Resource, Rlimit};
+
+/// The signals that this process was started to ignore, as a set of bits: bit 0 is signal 1.
+pub(super) fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Ends this process by the signal that ended the command, so that whoever waits sees the same. Gives the shells' exit
+/// code for it, should the signal not do it.
+pub(super) fn die_of(signal: i32) -> ExitCode {
+    // The command's own core dump is the one of interest.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // A lower limit is always allowed, and a core dump too many is no reason to do anything else.
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    // SAFETY: restoring the default action of a signal and raising it have no conditions.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+    u8::try_from(128 + signal).map_or(ExitCode::FAILURE, ExitCode::from)
+}
