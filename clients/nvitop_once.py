@@ -4,6 +4,7 @@ import os
 import re
 
 import holder
+import pynvml
 import tool
 from transcript import check, say
 
@@ -16,7 +17,10 @@ def table(*options):
 
 def visible():
     """Which cards are CUDA's: nvitop asks the driver for their UUIDs and matches them with NVML's."""
-    for wanted in ("0", "GPU-", "5", ""):
+    pynvml.nvmlInit()
+    uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))
+    pynvml.nvmlShutdown()
+    for wanted in ("0", uuid, uuid[:12], "5", ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = wanted
         shown = [line for line in table("--only-visible") if re.match(r"^[|] +0  ", line)]
         say(f"cards with CUDA_VISIBLE_DEVICES={wanted!r}", len(shown))
