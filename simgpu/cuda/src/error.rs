@@ -28,6 +28,7 @@ impl CuError {
     pub(crate) const UNSUPPORTED_LIMIT: Self = Self(215);
     pub(crate) const INVALID_PTX: Self = Self(218);
     pub(crate) const UNSUPPORTED_EXEC_AFFINITY: Self = Self(224);
+    pub(crate) const FILE_NOT_FOUND: Self = Self(301);
     pub(crate) const OPERATING_SYSTEM: Self = Self(304);
     pub(crate) const INVALID_HANDLE: Self = Self(400);
     pub(crate) const ILLEGAL_STATE: Self = Self(401);
@@ -35,7 +36,6 @@ impl CuError {
     pub(crate) const NOT_READY: Self = Self(600);
     pub(crate) const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
     pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
-    pub(crate) const PRIMARY_CONTEXT_ACTIVE: Self = Self(708);
     pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(709);
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
     pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);

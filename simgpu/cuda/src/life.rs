@@ -3,7 +3,7 @@
 use crate::{
     context::{CONTEXTS, Context},
     event::EVENTS,
-    pool, space,
+    module, pool, space,
     stream::STREAMS,
 };
 
@@ -12,6 +12,7 @@ pub(crate) fn end_of_context(context: &Context) {
     let handle = context.handle;
     STREAMS.remove_all(|stream| stream.context == handle);
     EVENTS.remove_all(|event| event.context == handle);
+    module::end_of_context(handle);
     for freed in space::release_all(|allocation| allocation.owner.context == handle) {
         pool::given_back(&freed);
     }

@@ -1,0 +1,297 @@
+//! Launches and occupancy: checked as a real driver checks them, timed on the card, and not computed.
+
+use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
+
+use simgpu_device::Card;
+
+use crate::{
+    attributes::attribute,
+    context::current,
+    driver::settings,
+    entry::{entry, put},
+    error::{CuError, Res},
+    handles::Handle,
+    module::{Function, function},
+    stream::{Job, legacy, own, target},
+};
+
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
+const COOPERATIVE: u32 = 2;
+/// Shared memory that a block takes besides its own on newer cards, in bytes.
+const RESERVED_SHARED: usize = 1024;
+
+/// What a launch asks for.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    shared: u32,
+    cooperative: bool,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Attribute {
+    id: u32,
+    padding: u32,
+    value: [u32; 16],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Config {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: Handle,
+    attributes: *const Attribute,
+    count: u32,
+}
+
+impl Shape {
+    fn threads(&self) -> u64 {
+        self.block.iter().map(|&side| u64::from(side)).product()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.grid.iter().fold(1, |blocks, &side| u64::saturating_mul(blocks, side.into()))
+    }
+
+    /// Fails as a real driver does for a launch that can't be.
+    fn check(&self, card: Card, function: &Function) -> Res {
+        let limit = |number| u64::try_from(attribute(card, number)).unwrap_or_default();
+        let within = |sides: [u32; 3], first: i32| {
+            sides.iter().zip(first..).all(|(&side, number)| side > 0 && u64::from(side) <= limit(number))
+        };
+        // Attributes 2 to 4 bound the sides of a block, 5 to 7 those of a grid.
+        if !within(self.block, 2) || !within(self.grid, 5) || self.threads() > limit(1) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        if self.threads() > u64::from(function.kernel().max_threads) {
+            return Err(CuError::LAUNCH_OUT_OF_RESOURCES);
+        }
+        if i64::from(self.shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        if self.cooperative {
+            let threads = u32::try_from(self.threads()).unwrap_or(u32::MAX);
+            let resident =
+                u64::from(blocks_per_multiprocessor(card, function, threads, self.shared as usize));
+            if self.blocks() > resident * limit(16) {
+                return Err(CuError::COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn launch(
+    handle: Handle,
+    shape: Shape,
+    stream: Handle,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Res {
+    let function = function(handle)?;
+    let target = target(stream)?;
+    let context = target.context();
+    if function.context != 0 && function.context != context.handle {
+        return Err(CuError::INVALID_HANDLE);
+    }
+    let kernel = function.kernel();
+    let wants_parameters = kernel.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+    if wants_parameters && parameters.is_null() && extra.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    shape.check(context.card, &function)?;
+    let time = settings().kernel_time.of(kernel.name.to_str().unwrap_or_default(), shape.blocks());
+    target.submit(Job::Time(time))
+}
+
+unsafe fn launch_with(
+    config: *const Config,
+    which: fn(Handle) -> Handle,
+    handle: Handle,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Res {
+    if config.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: the driver API's contract.
+    let config = unsafe { config.read_unaligned() };
+    let mut shape =
+        Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+    for place in 0..config.count as usize {
+        if config.attributes.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        // SAFETY: the driver API's contract: a list of that many.
+        let attribute = unsafe { config.attributes.add(place).read_unaligned() };
+        shape.cooperative |= attribute.id == COOPERATIVE && attribute.value[0] != 0;
+    }
+    launch(handle, shape, which(config.stream), parameters, extra)
+}
+
+/// How many blocks of `threads` threads with `dynamic` bytes of shared memory a multiprocessor holds at a time.
+fn blocks_per_multiprocessor(card: Card, function: &Function, threads: u32, dynamic: usize) -> u32 {
+    let model = card.model();
+    if threads == 0 || threads > function.kernel().max_threads {
+        return 0;
+    }
+    let by_threads = model.threads_per_multiprocessor / threads.next_multiple_of(32);
+    // Registers come in units of 256 for a warp.
+    let registers = (function.kernel().registers * 32).next_multiple_of(256) * threads.div_ceil(32);
+    let by_registers = 65536_u32.checked_div(registers).unwrap_or(u32::MAX);
+    let own = dynamic.saturating_add(function.kernel().shared as usize);
+    let shared = if model.compute >= (8, 0) { own.saturating_add(RESERVED_SHARED) } else { own };
+    let by_shared = (model.shared_per_multiprocessor as usize).checked_div(shared).unwrap_or(usize::MAX);
+    let by_shared = u32::try_from(by_shared).unwrap_or(u32::MAX);
+    by_threads.min(by_registers).min(by_shared).min(model.blocks_per_multiprocessor)
+}
+
+unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> Res {
+    let function = function(handle)?;
+    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(CuError::INVALID_VALUE)?;
+    let blocks = blocks_per_multiprocessor(current()?.card, &function, threads, dynamic);
+    // SAFETY: the caller's pointer, as the driver API has it.
+    unsafe { put(out, i32::try_from(blocks).unwrap_or(i32::MAX)) }
+}
+
+/// `CUoccupancyB2DSize`: dynamic shared memory for a block of so many threads.
+type SharedForBlock = unsafe extern "C" fn(i32) -> usize;
+
+/// The block size with the most resident threads, and the smallest grid that fills the card with it.
+unsafe fn best_block(
+    grid: *mut i32,
+    block: *mut i32,
+    handle: Handle,
+    shared: Option<SharedForBlock>,
+    dynamic: usize,
+    limit: i32,
+) -> Res {
+    let function = function(handle)?;
+    let card = current()?.card;
+    let most = function.kernel().max_threads;
+    let most = u32::try_from(limit).ok().filter(|&limit| limit > 0).map_or(most, |limit| limit.min(most));
+    let (mut best, mut best_resident) = ((0, 0), 0);
+    for threads in (1..=most.div_ceil(32)).rev().map(|warps| (warps * 32).min(most)) {
+        // SAFETY: the program gave the function for such questions.
+        let dynamic =
+            shared.map_or(dynamic, |shared| unsafe { shared(i32::try_from(threads).unwrap_or_default()) });
+        let blocks = blocks_per_multiprocessor(card, &function, threads, dynamic);
+        if blocks * threads > best_resident {
+            (best, best_resident) = ((threads, blocks), blocks * threads);
+        }
+    }
+    let (threads, blocks) = best;
+    // SAFETY: the caller's pointers, as the driver API has them.
+    unsafe {
+        put(grid, i32::try_from(blocks * card.model().multiprocessors).unwrap_or(i32::MAX))?;
+        put(block, i32::try_from(threads).unwrap_or(i32::MAX))
+    }
+}
+
+entry! {
+    cuLaunchKernel(
+        handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared: u32,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(handle, Shape { grid, block, shared, cooperative: false }, legacy(stream), parameters, extra)
+    }
+    cuLaunchKernel_ptsz(
+        handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared: u32,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(handle, Shape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
+    }
+    cuLaunchKernelEx(config: *const Config, handle: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
+        launch_with(config, legacy, handle, parameters, extra)
+    }
+    cuLaunchKernelEx_ptsz(
+        config: *const Config,
+        handle: Handle,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) {
+        launch_with(config, own, handle, parameters, extra)
+    }
+    cuLaunchCooperativeKernel(
+        handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared: u32,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let shape = Shape { grid, block, shared, cooperative: true };
+        launch(handle, shape, legacy(stream), parameters, std::ptr::null_mut())
+    }
+    cuLaunchCooperativeKernel_ptsz(
+        handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared: u32,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let shape = Shape { grid, block, shared, cooperative: true };
+        launch(handle, shape, own(stream), parameters, std::ptr::null_mut())
+    }
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) {
+        occupancy(out, handle, threads, dynamic)
+    }
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        out: *mut i32,
+        handle: Handle,
+        threads: i32,
+        dynamic: usize,
+        _flags: u32,
+    ) {
+        occupancy(out, handle, threads, dynamic)
+    }
+    cuOccupancyMaxPotentialBlockSize(
+        grid: *mut i32,
+        block: *mut i32,
+        handle: Handle,
+        shared: Option<SharedForBlock>,
+        dynamic: usize,
+        limit: i32,
+    ) {
+        best_block(grid, block, handle, shared, dynamic, limit)
+    }
+    cuOccupancyMaxPotentialBlockSizeWithFlags(
+        grid: *mut i32,
+        block: *mut i32,
+        handle: Handle,
+        shared: Option<SharedForBlock>,
+        dynamic: usize,
+        limit: i32,
+        _flags: u32,
+    ) {
+        best_block(grid, block, handle, shared, dynamic, limit)
+    }
+    cuOccupancyAvailableDynamicSMemPerBlock(out: *mut usize, handle: Handle, blocks: i32, _threads: i32) {
+        let function = function(handle)?;
+        let blocks = usize::try_from(blocks).ok().filter(|&blocks| blocks > 0).ok_or(CuError::INVALID_VALUE)?;
+        let each = current()?.card.model().shared_per_multiprocessor as usize / blocks;
+        put(out, each.saturating_sub(function.kernel().shared as usize + RESERVED_SHARED))
+    }
+}
