@@ -4,7 +4,10 @@
 //! measured; it takes no decision of the product and no other room knows it.
 
 mod bench;
+mod clients;
+mod cluster;
 mod dist;
+mod lab;
 mod setup;
 mod step;
 mod test;
@@ -29,6 +32,17 @@ enum Task {
     Test,
     /// Builds what is installed, demonstrated and tested into `target/dist`.
     Dist,
+    /// Runs unmodified GPU clients with and without gpupool and compares.
+    Clients {
+        /// On the simulated driver alone, to work on that driver.
+        #[arg(long)]
+        bare: bool,
+    },
+    /// Keeps a real Kubernetes control plane for people to try things on.
+    #[command(subcommand)]
+    Cluster(cluster::Action),
+    /// Runs the published lab "sandbox workloads" on a real control plane.
+    Lab(lab::Options),
     /// Measures the design's bars; prints both sides of each.
     Bench {
         /// What to measure; everything when none is named.
@@ -40,6 +54,10 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().task {
         Task::Demo => demo(),
         Task::Test => Ok(test::run()),
+        Task::Clients { bare: false } => clients::check(&dist::build()?).map(|()| ExitCode::SUCCESS),
+        Task::Clients { bare: true } => clients::check_bare(&dist::build()?).map(|()| ExitCode::SUCCESS),
+        Task::Cluster(action) => cluster::run(action),
+        Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Bench { groups } => bench::run(&groups).map(|()| ExitCode::SUCCESS),
         Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
     }

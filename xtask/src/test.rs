@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::step::{self, Steps};
-use crate::{dist, setup};
+use crate::{clients, dist, lab, setup};
 
 /// Runs all steps, then prints which passed; a step that fails does not hide the others.
 pub(crate) fn run() -> ExitCode {
@@ -39,6 +39,8 @@ pub(crate) fn run() -> ExitCode {
                 step::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]).env("GPUPOOL_DIST", dist),
             )
         });
+        steps.run("clients", || clients::check(dist));
+        steps.run("lab", || lab::check(dist));
     }
     if steps.summary() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

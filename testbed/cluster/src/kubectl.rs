@@ -2,11 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use crate::{Error, tied};
+use crate::{Error, Tool, cache, folder_of, tied};
 
 /// A kubectl for one cluster. Copies may be used from other threads, also while the cluster is changed.
 #[derive(Clone, Debug)]
@@ -20,6 +20,12 @@ impl Kubectl {
     /// The program, the kubeconfig it uses, and a folder for what it caches.
     pub(crate) fn new(program: PathBuf, kubeconfig: PathBuf, cache: PathBuf) -> Self {
         Self { program, kubeconfig, cache }
+    }
+
+    /// The same kubectl for a cluster that this crate did not start; builds it first if need be.
+    pub fn for_kubeconfig(kubeconfig: &Path) -> Result<Self, Error> {
+        let program = folder_of(Tool::Kube)?.join("kubectl");
+        Ok(Self::new(program, kubeconfig.to_owned(), cache()?.join("discovery")))
     }
 
     /// A command to run as one pleases: it ends with this process at the latest only when run by [`Self::output`].

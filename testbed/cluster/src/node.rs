@@ -62,6 +62,11 @@ impl Node {
         &self.name
     }
 
+    /// The Node object as text, for `kubectl create`.
+    pub fn manifest(&self) -> String {
+        self.object().to_string()
+    }
+
     /// The Node object; its status is kept by the API server when it is created with it.
     pub(crate) fn object(&self) -> Value {
         json!({

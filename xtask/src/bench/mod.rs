@@ -2,7 +2,7 @@
 //!
 //! Nothing here is a test: a missed bar is printed as missed. All figures are of the simulated driver.
 
-mod machine;
+pub(crate) mod machine;
 mod pool;
 mod report;
 mod start;
