@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use crate::{
-    context::{Context, current},
+    context::{Context, context, current},
     entry::{entry, put, put_if_wanted},
     error::{CuError, Res},
-    space::{self, Kind, Owner},
+    space::{self, Allocation, Kind, Owner},
 };
 
 /// Rows of pitched memory begin on multiples of this many bytes.
@@ -25,17 +25,23 @@ fn allocate(size: usize) -> Res<u64> {
     space::allocate(Kind::Device, size as u64, current()?.owner(), 0)
 }
 
-/// Frees device memory; waits for the card first, as the real call does.
+/// Frees device memory; waits for its card first, as the real call does. The pointer says whose it is: programs free
+/// without a current context too (numba does while it closes).
 fn free(pointer: u64) -> Res {
-    let context = current()?;
     if pointer == 0 {
         return Ok(());
     }
-    context.engine().end().wait()?;
-    let freed = space::release(pointer, |found| found.kind.on_device() && found.kind != Kind::Variable);
-    let freed = freed.ok_or(CuError::INVALID_VALUE)?;
+    let freeable = |found: &Allocation| found.kind.on_device() && found.kind != Kind::Variable;
+    let found = space::find(pointer).filter(freeable).ok_or(CuError::INVALID_VALUE)?;
+    owner_of(&found)?.engine().end().wait()?;
+    let freed = space::release(pointer, freeable).ok_or(CuError::INVALID_VALUE)?;
     crate::pool::given_back(&freed);
     Ok(())
+}
+
+/// The context of an allocation; fails when its card is lost.
+fn owner_of(allocation: &Allocation) -> Res<std::sync::Arc<Context>> {
+    context(allocation.owner.context)
 }
 
 unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> Res {
@@ -81,7 +87,6 @@ entry! {
     cuMemAllocHost_v2(out: *mut u64, size: usize) { allocate_host(out, size, 0) }
     cuMemHostAlloc(out: *mut u64, size: usize, flags: u32) { allocate_host(out, size, flags) }
     cuMemFreeHost(pointer: u64) {
-        current()?;
         space::release(pointer, |found| found.kind == Kind::Host).map(|_| ()).ok_or(CuError::INVALID_VALUE)
     }
     cuMemHostRegister(pointer: u64, size: usize, flags: u32) {
@@ -91,7 +96,6 @@ entry! {
         register(pointer, size, flags)
     }
     cuMemHostUnregister(pointer: u64) {
-        current()?;
         let found = space::release(pointer, |found| found.kind == Kind::Registered);
         found.map(|_| ()).ok_or(CuError::HOST_MEMORY_NOT_REGISTERED)
     }
