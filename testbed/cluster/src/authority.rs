@@ -82,6 +82,8 @@ impl Authority {
 pub(crate) struct Credentials {
     /// The authority's certificate.
     pub(crate) authority: PathBuf,
+    /// Certificate of the authority of proxies in front of the API server, of which there are none.
+    pub(crate) front_proxy: PathBuf,
     /// Certificate that the components' servers show, and its key.
     pub(crate) server: (PathBuf, PathBuf),
     /// The administrator's certificate and key.
@@ -112,8 +114,9 @@ impl Credentials {
             home::write_private(&path, &kubeconfig(server, &certificate, identity))?;
             Ok(path)
         };
-        let ca = folder.join("ca.crt");
+        let (ca, front_proxy) = (folder.join("ca.crt"), folder.join("front-proxy-ca.crt"));
         home::write_private(&ca, &certificate)?;
+        home::write_private(&front_proxy, &Authority::new()?.certificate())?;
         let admin = authority.client("testbed-admin", Some("system:masters"))?;
         let key = KeyPair::generate()?;
         let tokens = Identity { certificate: key.public_key_pem(), key: key.serialize_pem() };
@@ -133,6 +136,7 @@ impl Credentials {
             // kwok plays every part of a node and writes nodes, pods and leases of all: it is given all rights.
             kwok: write_kubeconfig("kwok.kubeconfig", &authority.client("kwok", Some("system:masters"))?)?,
             authority: ca,
+            front_proxy,
         })
     }
 }

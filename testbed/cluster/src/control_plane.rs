@@ -88,6 +88,12 @@ impl Blueprint<'_> {
         plan.flag("--endpoint-reconciler-type", "none");
         plan.flag("--authorization-mode", "Node,RBAC");
         plan.flag("--client-ca-file", &credentials.authority);
+        // Nobody holds a certificate of that authority; without one, all components complain once a second.
+        plan.flag("--requestheader-client-ca-file", &credentials.front_proxy);
+        plan.flag("--requestheader-allowed-names", "front-proxy-client");
+        plan.flag("--requestheader-username-headers", "X-Remote-User");
+        plan.flag("--requestheader-group-headers", "X-Remote-Group");
+        plan.flag("--requestheader-extra-headers-prefix", "X-Remote-Extra-");
         plan.flag("--service-account-issuer", "https://kubernetes.default.svc.cluster.local");
         plan.flag("--service-account-key-file", &credentials.service_accounts.0);
         plan.flag("--service-account-signing-key-file", &credentials.service_accounts.1);
@@ -113,6 +119,9 @@ impl Blueprint<'_> {
         plan.flag("--use-service-account-credentials", "true");
         plan.flag("--service-account-private-key-file", &self.credentials.service_accounts.1);
         plan.flag("--root-ca-file", &self.credentials.authority);
+        // At its own 20 a second, fetching a token for each controller takes 5 seconds of every start.
+        plan.flag("--kube-api-qps", "200");
+        plan.flag("--kube-api-burst", "400");
         plan
     }
 

@@ -1,0 +1,226 @@
+//! `cargo xtask cluster up|down|status|env`: one real Kubernetes per user, left running until it is taken down.
+//!
+//! `up` leaves a process behind, the keeper, that holds the cluster: the cluster lives exactly as long as it does.
+//! Whether it lives is told by the lock on the cluster's folder, never by a file with a number in it.
+
+#![allow(clippy::print_stdout, reason = "the export line and the table are this task's output")]
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use gpupool_testbed::{Cluster, Health, Node, Standing, Tool, cache, folder_of, holder};
+
+/// What the keeper says once the cluster is ready; anything else is why there is none.
+const READY: &str = "ready\n";
+
+/// What to do with the cluster.
+#[derive(Clone, Copy, Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    /// Starts a cluster in the background and prints the KUBECONFIG to export.
+    Up {
+        /// How many nodes without a kubelet it starts with.
+        #[arg(long, default_value_t = 1)]
+        nodes: u32,
+    },
+    /// Ends the cluster and removes everything that belonged to it.
+    Down,
+    /// Says which components run, where, and how they are doing.
+    Status,
+    /// Prints the KUBECONFIG to export.
+    Env,
+    /// Holds the cluster; `up` starts it.
+    #[command(hide = true)]
+    Keep {
+        /// As for `up`.
+        #[arg(long)]
+        nodes: u32,
+    },
+}
+
+/// Does it; the exit code says whether there is a healthy cluster, or none any more after `down`.
+pub(crate) fn run(action: Action) -> ExitCode {
+    act(action).unwrap_or_else(|error| {
+        // One sentence, whatever RUST_BACKTRACE says: these are states of a cluster, not faults of this program.
+        eprintln!("{error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn act(action: Action) -> anyhow::Result<ExitCode> {
+    let folder = cache()?.join("people");
+    match action {
+        Action::Up { nodes } => up(&folder, nodes),
+        Action::Down => down(&folder),
+        Action::Status => status(&folder),
+        Action::Env => env(&folder),
+        Action::Keep { nodes } => keep(&folder, nodes),
+    }
+}
+
+/// What is found in the folder.
+enum Found {
+    Nothing,
+    /// Files of a cluster whose keeper has died.
+    Remains,
+    /// A keeper that has not got its cluster ready yet.
+    Starting(u32, Option<Standing>),
+    Running(u32, Standing),
+}
+
+impl Found {
+    fn look(folder: &Path) -> anyhow::Result<Self> {
+        let Some(keeper) = holder(folder)? else {
+            return Ok(if folder.exists() { Self::Remains } else { Self::Nothing });
+        };
+        Ok(match Standing::read(folder)? {
+            Some(standing) if standing.ready => Self::Running(keeper, standing),
+            unready => Self::Starting(keeper, unready),
+        })
+    }
+
+    /// One sentence on why there is no running cluster.
+    fn why_not(&self) -> String {
+        match self {
+            Self::Nothing => "no cluster is up; start one with `cargo xtask cluster up`".to_owned(),
+            Self::Remains => "the cluster's process has died; `cargo xtask cluster up` starts a new one, \
+                              `cargo xtask cluster down` removes what is left"
+                .to_owned(),
+            Self::Starting(keeper, _) => format!(
+                "process {keeper} is just starting a cluster; try again when it is done, or end it with \
+                 `cargo xtask cluster down`"
+            ),
+            Self::Running(keeper, _) => format!("a cluster is up, held by process {keeper}"),
+        }
+    }
+}
+
+fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
+    match Found::look(folder)? {
+        Found::Running(keeper, standing) => {
+            eprintln!("a cluster is up already, held by process {keeper}");
+            announce(&standing);
+            return Ok(ExitCode::SUCCESS);
+        }
+        found @ Found::Starting(..) => bail!(found.why_not()),
+        Found::Remains => eprintln!("the last cluster's process has died; removing what it left"),
+        Found::Nothing => (),
+    }
+    // Here rather than in the keeper, so that whoever waits for minutes sees why.
+    folder_of(Tool::Kube)?;
+    folder_of(Tool::Kwok)?;
+    eprintln!("starting etcd, API server, scheduler, controller-manager and kwok (about 10 seconds)");
+    let mut keeper = Command::new(std::env::current_exe()?)
+        .args(["cluster", "keep", "--nodes", &nodes.to_string()])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // Not the caller's: a pipe behind it would stay open as long as the cluster lives.
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the process that holds the cluster")?;
+    let mut said = String::new();
+    let mut answer = keeper.stdout.take().context("the keeper has a standard output")?;
+    while said != READY {
+        let mut part = [0; 256];
+        let length = answer.read(&mut part).context("cannot hear from the process that holds the cluster")?;
+        if length == 0 {
+            bail!("the cluster did not start: {}", said.trim_end());
+        }
+        said.push_str(&String::from_utf8_lossy(&part[..length]));
+    }
+    let standing = Standing::read(folder)?.context("the cluster ended as soon as it was ready")?;
+    announce(&standing);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the cluster and holds it until this process is ended; the kernel ends the components with it.
+fn keep(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
+    // The terminal that `up` was typed in may be closed.
+    rustix::process::setsid().context("cannot leave the terminal")?;
+    let nodes = (1..=nodes).map(|number| Node::new(format!("node-{number}")));
+    let _cluster = match Cluster::builder().folder(folder).nodes(nodes).start() {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            println!("{error}");
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    print!("{READY}");
+    loop {
+        std::thread::park();
+    }
+}
+
+fn down(folder: &Path) -> anyhow::Result<ExitCode> {
+    eprintln!("{}", if Standing::end(folder)? { "the cluster is gone" } else { "no cluster was up" });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(folder: &Path) -> anyhow::Result<ExitCode> {
+    let found = Found::look(folder)?;
+    println!("{}", found.why_not());
+    let (standing, ready) = match found {
+        Found::Running(_, standing) => (standing, true),
+        Found::Starting(_, Some(standing)) => (standing, false),
+        Found::Nothing | Found::Remains | Found::Starting(_, None) => return Ok(ExitCode::FAILURE),
+    };
+    let health = standing.health()?;
+    println!("{:<24} {:>8} {:>9}  {:<9} ADDRESS", "COMPONENT", "PID", "MEMORY", "HEALTH");
+    health.iter().for_each(print_row);
+    for health in health.iter().filter(|health| health.trouble.is_some()) {
+        println!("{}: {}", health.part.name, health.trouble.as_deref().unwrap_or_default());
+    }
+    println!("KUBECONFIG {}", standing.kubeconfig.display());
+    let healthy = ready && health.iter().all(|health| health.trouble.is_none());
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print_row(health: &Health) {
+    let Health { part, resident_kib, trouble } = health;
+    let pid = part.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+    let memory = resident_kib.map_or_else(|| "-".to_owned(), |kib| format!("{} MiB", kib / 1024));
+    let word = if trouble.is_none() { "ok" } else { "trouble" };
+    println!("{:<24} {pid:>8} {memory:>9}  {word:<9} {}", part.name, part.address.as_deref().unwrap_or("-"));
+}
+
+fn env(folder: &Path) -> anyhow::Result<ExitCode> {
+    match Found::look(folder)? {
+        Found::Running(_, standing) => println!("{}", export(&standing.kubeconfig)),
+        found => bail!(found.why_not()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The export line on standard output, fit for `eval`; the rest is for people.
+fn announce(standing: &Standing) {
+    println!("{}", export(&standing.kubeconfig));
+    eprintln!("kubectl of the cluster's version: {}", standing.kubectl.display());
+}
+
+/// The line for a shell; quoted, as a home directory may have any name.
+fn export(kubeconfig: &Path) -> String {
+    let path = kubeconfig.display().to_string();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
+    if path.chars().all(plain) {
+        return format!("export KUBECONFIG={path}");
+    }
+    format!("export KUBECONFIG='{}'", path.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn the_export_line_survives_any_home_directory() {
+        assert_eq!(export(Path::new("/home/a-b/c.d")), "export KUBECONFIG=/home/a-b/c.d");
+        let odd = PathBuf::from("/home/it's $HOME `x`");
+        let script = format!("{}; printf %s \"$KUBECONFIG\"", export(&odd));
+        let shell = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(shell.stdout).unwrap(), odd.display().to_string());
+    }
+}
