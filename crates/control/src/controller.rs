@@ -1,0 +1,256 @@
+//! The node controller: watches, leadership and writes around the index.
+//!
+//! One task owns the index. It takes in what the watches and the writes bring, and as long as this process leads it
+//! gives out what is due. Nothing is decided here.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode};
+use kube::api::{Api, ListParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watcher};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use crate::finding::Reason;
+use crate::index::{Index, Order, Outcome};
+use crate::lease::Candidate;
+use crate::metrics::{Ask, Metrics, MetricsPage, Snapshot};
+use crate::observed::Node;
+use crate::ownership::FIELD_MANAGER;
+use crate::plan::{Cluster, effective_use};
+use crate::policy::Policies;
+use crate::policy_watch::{self, Pauses};
+use crate::writer::{Writer, within};
+
+/// Writes under way at once. More would not be faster: the API server orders them anyway.
+const AT_ONCE: usize = 16;
+/// How long writes under way may take to end when the process is asked to stop.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+/// Questions about figures that may wait.
+const ASKS: usize = 4;
+
+/// What the command line says.
+#[derive(Debug)]
+pub struct Config {
+    /// Settings; those about sandbox workloads hold where there is no `ClusterPolicy`.
+    pub cluster: Cluster,
+    /// Who this process is. Must differ between processes of one cluster.
+    pub identity: String,
+    /// The namespace of the Lease; else the client's own.
+    pub lease_namespace: Option<String>,
+    /// The Lease by which controllers agree who of them writes.
+    pub lease_name: String,
+    /// The page with figures, if one is wanted.
+    pub metrics: Option<MetricsPage>,
+}
+
+/// Runs the controller until `stop` says true. It outlives any absence of the API server.
+pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<bool>) {
+    let namespace = config.lease_namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let (candidate, leading) = Candidate::new(leases, config.lease_name, config.identity.clone());
+    let (stop_candidate, candidate_stops) = watch::channel(false);
+    let candidate = tokio::spawn(candidate.run(candidate_stops));
+
+    let (policies_in, policies) = watch::channel(None);
+    let mut side_tasks = JoinSet::new();
+    side_tasks.spawn(policy_watch::follow(client.clone(), policies_in));
+    let metrics = Metrics::new();
+    let (asks_in, asks) = mpsc::channel(ASKS);
+    if let Some(page) = config.metrics {
+        let metrics = metrics.clone();
+        side_tasks.spawn(async move {
+            if let Err(failure) = page.serve(metrics, asks_in).await {
+                warn!(%failure, "the metrics page has ended");
+            }
+        });
+    }
+    let controller = Controller {
+        writer: Writer::new(&client, &config.identity, metrics),
+        client,
+        index: Index::new(config.cluster.clone()),
+        command_line: config.cluster,
+        start: Instant::now(),
+        listing: Vec::new(),
+        synced: false,
+        policies,
+        leading,
+        prepared: false,
+        writes: JoinSet::new(),
+    };
+    controller.run(asks, stop).await;
+    // The lease is given up last: whoever takes over must not meet writes of ours.
+    let _ = stop_candidate.send(true);
+    if let Err(failure) = candidate.await {
+        warn!(%failure, "the election ended badly");
+    }
+}
+
+struct Controller {
+    client: kube::Client,
+    writer: Writer,
+    command_line: Cluster,
+    index: Index,
+    start: Instant,
+    /// Nodes of a listing that is not complete yet.
+    listing: Vec<Node>,
+    /// A listing has been complete once.
+    synced: bool,
+    policies: watch::Receiver<Option<Policies>>,
+    leading: watch::Receiver<bool>,
+    /// What other processes told before is known.
+    prepared: bool,
+    writes: JoinSet<(Order, Outcome)>,
+}
+
+impl Controller {
+    async fn run(mut self, mut asks: mpsc::Receiver<Ask>, mut stop: watch::Receiver<bool>) {
+        let all: Api<KubeNode> = Api::all(self.client.clone());
+        let mut nodes = watcher(all, watcher::Config::default()).backoff(Pauses::default()).boxed();
+        loop {
+            self.give_out().await;
+            let due = self.next_look();
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(event) = nodes.next() => self.take(event),
+                Ok(()) = self.policies.changed() => self.settings_changed(),
+                Ok(()) = self.leading.changed() => self.leadership_changed(),
+                Some(done) = self.writes.join_next() => self.written(done),
+                Some(ask) = asks.recv() => {
+                    // Who asked may have gone; that is his affair.
+                    let _ = ask.send(self.snapshot());
+                }
+                () = at(due) => {}
+            }
+        }
+        let last = async { while self.writes.join_next().await.is_some() {} };
+        if timeout(LAST_WRITES, last).await.is_err() {
+            warn!("some writes did not end in time");
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Whether this process may write: it leads, and knows all that a decision depends on.
+    fn may_write(&self) -> bool {
+        *self.leading.borrow() && self.synced && self.policies.borrow().is_some()
+    }
+
+    async fn give_out(&mut self) {
+        if !self.may_write() {
+            return;
+        }
+        if !self.prepared {
+            self.prepared = true;
+            self.learn_what_was_told().await;
+        }
+        while self.writes.len() < AT_ONCE {
+            let Some(order) = self.index.next(self.start.elapsed()) else { break };
+            let writer = self.writer.clone();
+            self.writes.spawn(async move {
+                let outcome = writer.carry_out(&order).await;
+                (order, outcome)
+            });
+        }
+    }
+
+    /// When there may be something to give out; nothing if an event will tell.
+    fn next_look(&self) -> Option<Instant> {
+        let free = self.may_write() && self.writes.len() < AT_ONCE;
+        self.index.next_due().filter(|_| free).map(|due| self.start + due)
+    }
+
+    fn take(&mut self, event: watcher::Result<watcher::Event<KubeNode>>) {
+        let now = self.now();
+        match event {
+            Ok(watcher::Event::Init) => self.listing.clear(),
+            Ok(watcher::Event::InitApply(node)) => self.listing.push(Node::of(&node)),
+            Ok(watcher::Event::InitDone) => {
+                let listing = std::mem::take(&mut self.listing);
+                info!(nodes = listing.len(), "listed the nodes");
+                self.index.reset(listing, now);
+                self.synced = true;
+            }
+            Ok(watcher::Event::Apply(node)) => self.index.apply(Node::of(&node), now),
+            Ok(watcher::Event::Delete(node)) => self.index.delete(&Node::of(&node).name),
+            Err(failure) => warn!(%failure, "cannot watch the nodes; trying again"),
+        }
+    }
+
+    fn settings_changed(&mut self) {
+        let now = self.now();
+        let policies = self.policies.borrow_and_update().clone();
+        if let Some(policies) = policies {
+            let cluster = policies.settings(&self.command_line);
+            info!(
+                enabled = cluster.enabled,
+                default = cluster.default_workload.as_deref().unwrap_or("container"),
+                source = ?cluster.source,
+                manage_operands = cluster.manage_operands,
+                "settings"
+            );
+            self.index.set_cluster(cluster, now);
+        }
+    }
+
+    fn leadership_changed(&mut self) {
+        let leads = *self.leading.borrow_and_update();
+        self.prepared = false;
+        if leads {
+            self.index.wake_all(self.now());
+        }
+    }
+
+    fn written(&mut self, done: Result<(Order, Outcome), tokio::task::JoinError>) {
+        match done {
+            Ok((order, outcome)) => self.index.done(&order, outcome, self.now()),
+            Err(failure) => warn!(%failure, "a write ended badly"),
+        }
+    }
+
+    /// Events outlive the process that wrote them. What they tell is not told again by the next.
+    async fn learn_what_was_told(&mut self) {
+        let events: Api<KubeEvent> = Api::all(self.client.clone());
+        let ours = ListParams::default().fields(&format!("reportingComponent={FIELD_MANAGER}"));
+        let events = match within(events.list(&ours)).await {
+            Ok(events) => events,
+            Err(failure) => {
+                warn!(%failure, "cannot read earlier Events; some may be told twice");
+                return;
+            }
+        };
+        for event in events {
+            let reason = Reason::ALL.into_iter().find(|known| Some(known.word()) == event.reason.as_deref());
+            let object = event.involved_object;
+            if let (Some(reason), Some(name), Some(uid)) = (reason, object.name, object.uid) {
+                self.index.has_been_told(&name, &uid, reason);
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot { leading: *self.leading.borrow(), ..Snapshot::default() };
+        snapshot.pending = i64::try_from(self.index.counts().1).unwrap_or(i64::MAX);
+        for node in self.index.nodes() {
+            let Some(node_use) = effective_use(node, self.index.cluster()) else { continue };
+            let reason =
+                node.condition.as_ref().map(|condition| condition.reason.clone()).unwrap_or_default();
+            *snapshot.nodes.entry((node_use.to_string(), reason)).or_default() += 1;
+        }
+        snapshot
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,157 @@
+//! A node as far as this controller is concerned: what matters of the Kubernetes object, and nothing else.
+//!
+//! The index holds thousands of these, and compares them to see whether anything that matters has changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpupool_core::names::DOMAIN;
+use gpupool_core::node_use::LABEL;
+use gpupool_core::quantity::Quantity;
+use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::advert::{Advert, Amounts};
+use crate::cards;
+use crate::ownership::{CONDITION_TYPE, Ownership};
+
+/// What NFD's labels about PCI devices begin with.
+const NFD_PREFIX: &str = "feature.node.kubernetes.io/pci-";
+/// How kwok marks the nodes that it plays; whatever version they claim, no kubelet runs them.
+const KWOK: &str = "kwok.x-k8s.io/node";
+
+/// A node.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its identity: another node under the same name has another.
+    pub uid: String,
+    /// The version of the object that was seen. Writes are made on the condition that it is still this one.
+    pub version: String,
+    /// Labels of `nvidia.com/`, and those of NFD about PCI devices.
+    pub labels: BTreeMap<String, String>,
+    /// The text of the annotation that names the cards.
+    pub cards: Option<String>,
+    /// Whether a kubelet runs the node. It then owns the node's capacity, and gpupool only observes.
+    pub kubelet: bool,
+    /// `status.capacity`, the part of `nvidia.com/`.
+    pub capacity: Amounts,
+    /// `status.allocatable`, the part of `nvidia.com/`.
+    pub allocatable: Amounts,
+    /// Whether the node has an `allocatable` at all.
+    pub has_allocatable: bool,
+    /// What of its status is this controller's own.
+    pub own: Ownership,
+    /// The condition that this controller keeps, as it stands.
+    pub condition: Option<Standing>,
+}
+
+/// The condition as it stands on a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// `True`, `False` or whatever somebody wrote.
+    pub status: String,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// When the status last changed.
+    pub last_transition: Option<Timestamp>,
+    /// When the condition was last written.
+    pub last_heartbeat: Option<Timestamp>,
+}
+
+impl Node {
+    /// Takes what matters out of the object.
+    pub fn of(node: &KubeNode) -> Self {
+        let meta = &node.metadata;
+        let annotations = meta.annotations.as_ref();
+        let annotation = |name: &str| annotations.and_then(|annotations| annotations.get(name));
+        let status = node.status.as_ref();
+        let own = Ownership::read(meta.managed_fields.as_deref().unwrap_or_default());
+        let kubelet = annotation(KWOK).is_none() && (own.kubelet || status.is_some_and(names_a_kubelet));
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            labels: relevant_labels(meta.labels.as_ref()),
+            cards: annotation(cards::ANNOTATION).cloned(),
+            kubelet,
+            capacity: amounts(status.and_then(|status| status.capacity.as_ref())),
+            allocatable: amounts(allocatable),
+            has_allocatable: allocatable.is_some(),
+            own,
+            condition: status.and_then(standing),
+        }
+    }
+
+    /// The value of the label that says what the node is for.
+    pub fn workload(&self) -> Option<&str> {
+        self.labels.get(LABEL).map(String::as_str)
+    }
+
+    /// A label's value.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.get(name).map(String::as_str)
+    }
+
+    /// Names under `nvidia.com/` that the node advertises: not zero in `allocatable`, or in `capacity` where the
+    /// node has no `allocatable` at all.
+    pub fn advertised(&self) -> Amounts {
+        let amounts = if self.has_allocatable { &self.allocatable } else { &self.capacity };
+        amounts
+            .iter()
+            .filter(|(_, amount)| !amount.is_zero())
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect()
+    }
+
+    /// The node as it will be once this is its part of the status.
+    #[must_use]
+    pub fn with_advert(&self, advert: &Advert) -> Self {
+        let mut after = self.clone();
+        replace_own(&mut after.capacity, &mut after.own.capacity, &advert.capacity);
+        replace_own(&mut after.allocatable, &mut after.own.allocatable, &advert.allocatable);
+        after.has_allocatable |= !advert.allocatable.is_empty();
+        after
+    }
+}
+
+fn replace_own(amounts: &mut Amounts, own: &mut BTreeSet<String>, target: &Amounts) {
+    amounts.retain(|name, _| !own.contains(name));
+    amounts.extend(target.clone());
+    *own = target.keys().cloned().collect();
+}
+
+/// A kubelet reports its version as `v1.36.3`; kwok says `kwok-v0.7.0`, and who writes a node by hand says nothing.
+fn names_a_kubelet(status: &NodeStatus) -> bool {
+    let version = status.node_info.as_ref().map_or("", |info| info.kubelet_version.as_str());
+    version.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+fn relevant_labels(labels: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let relevant = |name: &str| name.starts_with(DOMAIN) || name.starts_with(NFD_PREFIX);
+    let labels = labels.into_iter().flatten().filter(|(name, _)| relevant(name));
+    labels.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>) -> Amounts {
+    let ours = list.into_iter().flatten().filter(|(name, _)| name.starts_with(DOMAIN));
+    // The API server lets no unreadable quantity through; if it did, something would be there, so it is not zero.
+    let read = |text: &str| Quantity::parse(text).unwrap_or_else(|_| Quantity::whole_units(1));
+    ours.map(|(name, amount)| (name.clone(), read(&amount.0))).collect()
+}
+
+fn standing(status: &NodeStatus) -> Option<Standing> {
+    let conditions: &[NodeCondition] = status.conditions.as_deref().unwrap_or_default();
+    let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_TYPE)?;
+    Some(Standing {
+        status: condition.status.clone(),
+        reason: condition.reason.clone().unwrap_or_default(),
+        message: condition.message.clone().unwrap_or_default(),
+        last_transition: condition.last_transition_time.as_ref().map(|time| time.0),
+        last_heartbeat: condition.last_heartbeat_time.as_ref().map(|time| time.0),
+    })
+}

@@ -1,0 +1,150 @@
+//! Carries out one order against the API server.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node as KubeNode, ObjectReference};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use serde_json::Value;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::finding::Finding;
+use crate::index::{Order, Outcome, Task};
+use crate::metrics::Metrics;
+use crate::observed::Node;
+use crate::ownership::FIELD_MANAGER;
+use crate::patch;
+use crate::plan::Write;
+
+/// Longer than any answer should take; then the node is looked at again.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What a process needs to write.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    nodes: Api<KubeNode>,
+    recorder: Recorder,
+    metrics: Metrics,
+}
+
+impl Writer {
+    /// A writer; `identity` stands in its Events.
+    pub(crate) fn new(client: &kube::Client, identity: &str, metrics: Metrics) -> Self {
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(identity.to_owned()) };
+        Self { nodes: Api::all(client.clone()), recorder: Recorder::new(client.clone(), reporter), metrics }
+    }
+
+    /// Carries it out, and says what became of it.
+    pub(crate) async fn carry_out(&self, order: &Order) -> Outcome {
+        match &order.task {
+            Task::Write(write) => self.write(&order.node, write).await,
+            Task::Tell(finding) => {
+                if self.tell(&order.node, finding).await {
+                    Outcome::Told
+                } else {
+                    Outcome::Failed
+                }
+            }
+        }
+    }
+
+    async fn write(&self, node: &Node, write: &Write) -> Outcome {
+        let (kind, answer) = match write {
+            Write::Status(status) => {
+                let body = patch::status(node, status, Timestamp::now());
+                ("status", self.apply_status(&node.name, body).await)
+            }
+            Write::Labels(changes) => ("labels", self.merge(&node.name, patch::labels(node, changes)).await),
+        };
+        let outcome = match answer {
+            Ok(written) => Outcome::Written(Box::new(Node::of(&written))),
+            Err(kube::Error::Api(status)) if status.code == 409 => Outcome::Outdated,
+            Err(kube::Error::Api(status)) if status.code == 404 => Outcome::Gone,
+            Err(failure) => {
+                warn!(node = node.name, kind, %failure, "cannot write; trying again");
+                Outcome::Failed
+            }
+        };
+        self.metrics.written(kind, &outcome);
+        if let (Outcome::Written(_), Write::Status(status)) = (&outcome, write) {
+            let finding = status.condition.as_ref();
+            if let Some(finding) = finding {
+                info!(node = node.name, reason = finding.reason.word(), "{}", finding.message);
+            }
+            if let Some(finding) = finding.filter(|_| status.tell) {
+                // It stands in the condition, too, so one that is lost is not repeated.
+                self.tell(node, finding).await;
+            }
+        }
+        outcome
+    }
+
+    async fn apply_status(&self, name: &str, body: Value) -> Result<KubeNode, kube::Error> {
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        within(self.nodes.patch_status(name, &params, &Patch::Apply(body))).await
+    }
+
+    async fn merge(&self, name: &str, body: Value) -> Result<KubeNode, kube::Error> {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        within(self.nodes.patch(name, &params, &Patch::Merge(body))).await
+    }
+
+    /// Tells of a finding in an Event. Says whether it is out.
+    async fn tell(&self, node: &Node, finding: &Finding) -> bool {
+        let told = within(self.recorder.publish(&event(finding), &reference(node))).await;
+        self.metrics.written("event", if told.is_ok() { &Outcome::Told } else { &Outcome::Failed });
+        match told {
+            Ok(()) => {
+                info!(node = node.name, reason = finding.reason.word(), "told: {}", finding.message);
+                true
+            }
+            Err(failure) => {
+                warn!(node = node.name, %failure, "cannot write an Event");
+                false
+            }
+        }
+    }
+}
+
+fn event(finding: &Finding) -> Event {
+    // The recorder counts events of one action and reason up and keeps the first note, so another sentence has to be
+    // another action.
+    let mut hasher = DefaultHasher::new();
+    finding.message.hash(&mut hasher);
+    Event {
+        type_: EventType::Warning,
+        reason: finding.reason.word().to_owned(),
+        note: Some(cut(&finding.message)),
+        action: format!("JudgeNodeUse-{:016x}", hasher.finish()),
+        secondary: None,
+    }
+}
+
+/// A note may have 1 kB.
+fn cut(message: &str) -> String {
+    const MOST: usize = 1000;
+    if message.len() <= MOST {
+        return message.to_owned();
+    }
+    format!("{}…", &message[..message.floor_char_boundary(MOST)])
+}
+
+fn reference(node: &Node) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(node.name.clone()),
+        uid: Some(node.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// Bounds one request; what does not answer in time counts as a failed connection.
+pub(crate) async fn within<T>(
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, kube::Error> {
+    timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
+}
