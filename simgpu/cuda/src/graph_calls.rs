@@ -1,15 +1,12 @@
 //! The driver's calls that record and launch graphs. Building a graph by hand, node by node, is not supported.
 
-use std::{
-    ffi::{c_char, c_void},
-    sync::Arc,
-};
+use std::ffi::{c_char, c_void};
 
 use crate::{
     context::current,
     entry::{entry, put, put_if_wanted},
     error::{CuError, Res},
-    graph::{Capture, EXECUTABLES, GRAPHS, Graph},
+    graph::{self, Capture, EXECUTABLES, GRAPHS, Graph, USER_OBJECTS, UserObject},
     handles::Handle,
     stream::{legacy, own, target},
     sync::lock,
@@ -90,7 +87,7 @@ unsafe fn describe(stream: Handle, wanted: &Answers) -> Res {
 
 fn instantiate(graph: Handle, flags: u64) -> Res<Handle> {
     let graph = GRAPHS.get(graph)?;
-    Ok(EXECUTABLES.add(Graph { nodes: Arc::clone(&graph.nodes), flags }))
+    Ok(EXECUTABLES.add(Graph { flags, ..Graph::clone(&graph) }))
 }
 
 fn launch(executable: Handle, stream: Handle) -> Res {
@@ -231,6 +228,31 @@ entry! {
     cuGraphLaunch_ptsz(executable: Handle, stream: Handle) { launch(executable, own(stream)) }
     cuGraphUpload(executable: Handle, stream: Handle) { upload(executable, legacy(stream)) }
     cuGraphUpload_ptsz(executable: Handle, stream: Handle) { upload(executable, own(stream)) }
+    cuUserObjectCreate(
+        out: *mut Handle,
+        object: *mut c_void,
+        end: Option<unsafe extern "C" fn(*mut c_void)>,
+        references: u32,
+        _flags: u32,
+    ) {
+        let end = end.filter(|_| references > 0).ok_or(CuError::INVALID_VALUE)?;
+        put(out, USER_OBJECTS.add(UserObject::new(object, end, references)))
+    }
+    cuUserObjectRetain(object: Handle, count: u32) { graph::retain(object, count) }
+    cuUserObjectRelease(object: Handle, count: u32) { graph::release(object, count) }
+    cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32) {
+        let graph = GRAPHS.get(graph)?;
+        // Flag 1 moves the caller's own references.
+        if flags != 1 {
+            graph::retain(object, count)?;
+        }
+        graph.kept.add(object, count);
+        Ok(())
+    }
+    cuGraphReleaseUserObject(graph: Handle, object: Handle, count: u32) {
+        GRAPHS.get(graph)?.kept.forget(object, count)?;
+        graph::release(object, count)
+    }
     cuGraphExecGetFlags(executable: Handle, flags: *mut u64) { put(flags, EXECUTABLES.get(executable)?.flags) }
     cuGraphExecDestroy(executable: Handle) { EXECUTABLES.remove(executable).map(|_| ()) }
 }
