@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{agent, ask, check_config, probe_cards, run, status, stop};
+use crate::{agent, ask, check_config, demo, probe_cards, run, status, stop};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -30,6 +30,11 @@ enum Command {
     Stop(stop::Args),
     /// Checks that the nodes of a dump advertise what their workload label says.
     CheckConfig(check_config::Args),
+    /// Shows four programs share two simulated cards; needs no GPU.
+    Demo(demo::Args),
+    /// A GPU program that ends when its standard input closes (the demo runs four of them).
+    #[command(hide = true)]
+    DemoProgram(demo::ProgramArgs),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
     ProbeCards(probe_cards::Args),
@@ -45,6 +50,8 @@ impl Cli {
             Command::Status(args) => status::run(&args),
             Command::Stop(args) => stop::run(&args),
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
+            Command::Demo(args) => demo::run(&args),
+            Command::DemoProgram(args) => demo::run_program(&args),
             Command::ProbeCards(args) => probe_cards::run(&args),
         };
         outcome.unwrap_or_else(|failure| {

@@ -4,6 +4,7 @@ mod agent;
 mod ask;
 mod check_config;
 mod cli;
+mod demo;
 mod dump;
 mod installation;
 mod probe_cards;

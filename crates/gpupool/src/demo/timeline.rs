@@ -1,0 +1,175 @@
+//! How the demo shows itself: a picture that moves on a terminal, lines elsewhere.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use gpupool_agent::control::{PodStatus, Status};
+use gpupool_core::pool::PodState;
+
+/// What one column of the picture stands for.
+const COLUMN: Duration = Duration::from_millis(150);
+
+/// Columns of the picture; what is older runs out on the left.
+const COLUMNS: usize = 56;
+
+/// Escape sequences: to the line's end in grey, in green, in yellow; back to normal; to the line's end empty.
+const GREY: &str = "\x1b[90m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const NORMAL: &str = "\x1b[0m";
+const CLEAR_LINE: &str = "\x1b[K";
+
+/// Where a program stands, as the picture has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Away,
+    Hibernating,
+    Waiting(u32),
+    Running(u32),
+}
+
+/// The picture, or the log.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    start: Instant,
+    terminal: bool,
+    rows: BTreeMap<String, Row>,
+    notes: Vec<String>,
+    drawn: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    now: Standing,
+    past: Vec<Standing>,
+}
+
+impl Timeline {
+    /// A timeline of these programs.
+    pub(super) fn begin(names: &[&str], terminal: bool) -> std::io::Result<Self> {
+        let row = || Row { now: Standing::Away, past: Vec::new() };
+        let rows = names.iter().map(|name| ((*name).to_owned(), row())).collect();
+        let timeline = Self { start: Instant::now(), terminal, rows, notes: Vec::new(), drawn: 0 };
+        let head = "Four programs share two simulated cards. A, B: 50 % of a card. C, D: ask for 50 %, may use 100 %.";
+        writeln!(std::io::stdout(), "{head}\n")?;
+        Ok(timeline)
+    }
+
+    /// Says what the demo itself does.
+    pub(super) fn note(&mut self, words: &str) -> std::io::Result<()> {
+        self.log(words.to_owned())?;
+        self.draw()
+    }
+
+    /// Takes in how things stand now.
+    pub(super) fn show(&mut self, status: &Status) -> std::io::Result<()> {
+        let names: Vec<String> = self.rows.keys().cloned().collect();
+        for name in names {
+            let now = standing(status, status.pods.iter().find(|pod| pod.name == name));
+            let before = self.rows.get_mut(&name).map(|row| std::mem::replace(&mut row.now, now));
+            if let Some(words) = before.and_then(|before| words(before, now)) {
+                self.log(format!("{name} {words}"))?;
+            }
+        }
+        self.draw()
+    }
+
+    /// Lets time pass.
+    pub(super) fn tick(&mut self) -> std::io::Result<()> {
+        self.draw()
+    }
+
+    /// Says the last words below everything else.
+    pub(super) fn close(&mut self, words: &[String]) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out)?;
+        for line in words {
+            writeln!(out, "{line}")?;
+        }
+        out.flush()
+    }
+
+    fn log(&mut self, words: String) -> std::io::Result<()> {
+        let line = format!("{:6.2} s  {words}", self.start.elapsed().as_secs_f64());
+        if self.terminal {
+            self.notes.push(line);
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}")?;
+        out.flush()
+    }
+
+    fn draw(&mut self) -> std::io::Result<()> {
+        if !self.terminal {
+            return Ok(());
+        }
+        let columns = usize::try_from(self.start.elapsed().as_millis() / COLUMN.as_millis()).unwrap_or(COLUMNS);
+        let mut picture = String::new();
+        for (name, row) in &mut self.rows {
+            while row.past.len() <= columns {
+                row.past.push(row.now);
+            }
+            // A column shows what lasts, or what came last in it.
+            if let Some(last) = row.past.last_mut() {
+                *last = row.now;
+            }
+            let shown = row.past.len().saturating_sub(COLUMNS);
+            let bar: String = row.past.iter().skip(shown).map(|standing| cell(*standing)).collect();
+            picture.push_str(&format!("  {name}  {bar}{NORMAL}  {}{CLEAR_LINE}\n", label(row.now)));
+        }
+        picture.push_str(&format!("{CLEAR_LINE}\n"));
+        for note in &self.notes {
+            picture.push_str(&format!("{note}{CLEAR_LINE}\n"));
+        }
+        let mut out = std::io::stdout().lock();
+        if self.drawn > 0 {
+            write!(out, "\x1b[{}A", self.drawn)?;
+        }
+        self.drawn = picture.lines().count();
+        out.write_all(picture.as_bytes())?;
+        out.flush()
+    }
+}
+
+fn standing(status: &Status, pod: Option<&PodStatus>) -> Standing {
+    let Some(pod) = pod else { return Standing::Away };
+    let lease = status.leases.iter().find(|lease| lease.pod == pod.name);
+    let waiting = status.queue.iter().find(|waiting| waiting.pod == pod.name);
+    match (pod.state, lease, waiting) {
+        (PodState::Running, Some(lease), _) => Standing::Running(lease.card),
+        (PodState::Ready, _, Some(waiting)) => Standing::Waiting(waiting.position),
+        _ => Standing::Hibernating,
+    }
+}
+
+/// What to say about a change; nothing about the steps on the way to an end.
+fn words(before: Standing, now: Standing) -> Option<String> {
+    match (before, now) {
+        (before, now) if before == now => None,
+        (_, Standing::Running(card)) => Some(format!("runs on card {card}")),
+        (_, Standing::Waiting(position)) => Some(format!("waits, number {position} in the queue")),
+        (Standing::Away, Standing::Hibernating) => None,
+        (_, Standing::Hibernating) => Some("has left its card".to_owned()),
+        (_, Standing::Away) => Some("has ended".to_owned()),
+    }
+}
+
+fn cell(standing: Standing) -> String {
+    match standing {
+        Standing::Away => " ".to_owned(),
+        Standing::Hibernating => format!("{GREY}·"),
+        Standing::Waiting(_) => format!("{YELLOW}░"),
+        Standing::Running(_) => format!("{GREEN}█"),
+    }
+}
+
+fn label(standing: Standing) -> String {
+    match standing {
+        Standing::Away => String::new(),
+        Standing::Hibernating => "hibernating".to_owned(),
+        Standing::Waiting(position) => format!("ready, {position} in the queue"),
+        Standing::Running(card) => format!("running on card {card}"),
+    }
+}
