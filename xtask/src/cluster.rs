@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use gpupool_testbed::{Cluster, Health, Node, Standing, Tool, cache, folder_of, holder};
 
 /// What the keeper says once the cluster is ready; anything else is why there is none.
@@ -40,15 +40,10 @@ pub(crate) enum Action {
 }
 
 /// Does it; the exit code says whether there is a healthy cluster, or none any more after `down`.
-pub(crate) fn run(action: Action) -> ExitCode {
-    act(action).unwrap_or_else(|error| {
-        // One sentence, whatever RUST_BACKTRACE says: these are states of a cluster, not faults of this program.
-        eprintln!("{error:#}");
-        ExitCode::FAILURE
-    })
-}
-
-fn act(action: Action) -> anyhow::Result<ExitCode> {
+///
+/// That there is no cluster, or one too many, is a state and no fault of this program: it is one sentence on
+/// standard error and an exit code. Errors are for what should not have happened.
+pub(crate) fn run(action: Action) -> anyhow::Result<ExitCode> {
     let folder = cache()?.join("people");
     match action {
         Action::Up { nodes } => up(&folder, nodes),
@@ -103,7 +98,7 @@ fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
             announce(&standing);
             return Ok(ExitCode::SUCCESS);
         }
-        found @ Found::Starting(..) => bail!(found.why_not()),
+        found @ Found::Starting(..) => return Ok(refuse(&found.why_not())),
         Found::Remains => eprintln!("the last cluster's process has died; removing what it left"),
         Found::Nothing => (),
     }
@@ -126,7 +121,7 @@ fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
         let mut part = [0; 256];
         let length = answer.read(&mut part).context("cannot hear from the process that holds the cluster")?;
         if length == 0 {
-            bail!("the cluster did not start: {}", said.trim_end());
+            return Ok(refuse(&format!("the cluster did not start: {}", said.trim_end())));
         }
         said.push_str(&String::from_utf8_lossy(&part[..length]));
     }
@@ -188,9 +183,14 @@ fn print_row(health: &Health) {
 fn env(folder: &Path) -> anyhow::Result<ExitCode> {
     match Found::look(folder)? {
         Found::Running(_, standing) => println!("{}", export(&standing.kubeconfig)),
-        found => bail!(found.why_not()),
+        found => return Ok(refuse(&found.why_not())),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn refuse(sentence: &str) -> ExitCode {
+    eprintln!("{sentence}");
+    ExitCode::FAILURE
 }
 
 /// The export line on standard output, fit for `eval`; the rest is for people.

@@ -22,9 +22,14 @@ const LONGEST_FOLDER: usize = 107 - "/etcd-peer.sock".len();
 /// Folder names that the sweep leaves alone: logs of a cluster that failed.
 const KEPT: &str = "failed-";
 
-/// How often, and how long apart, a lock is tried before it counts as taken.
+/// Between two tries of the same thing.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a lock is tried before it counts as taken.
 const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a folder in which files still appear is removed again, with the same pause: for 20 seconds.
+const REMOVAL_TRIES: u32 = 1000;
 
 /// A cluster's folder, held by this process.
 #[derive(Debug)]
@@ -172,7 +177,7 @@ fn take_lock(path: &Path) -> Result<Option<File>, Error> {
         if file.try_lock().is_ok() && same_file(&file, path) {
             return Ok(Some(file));
         }
-        std::thread::sleep(LOCK_PAUSE);
+        std::thread::sleep(PAUSE);
     }
     Ok(None)
 }
@@ -216,10 +221,20 @@ fn sweep(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Removes the folder if it is there. Components that are just being killed may still create a file in it.
 fn remove_folder(path: &Path) -> Result<(), Error> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
-        _ => Ok(()),
+    let mut tries = 0;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < REMOVAL_TRIES => {
+                tries += 1;
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::file("remove", path)(error));
+            }
+            _ => return Ok(()),
+        }
     }
 }
 

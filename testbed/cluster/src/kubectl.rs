@@ -28,7 +28,8 @@ impl Kubectl {
         Ok(Self::new(program, kubeconfig.to_owned(), cache()?.join("discovery")))
     }
 
-    /// A command to run as one pleases: it ends with this process at the latest only when run by [`Self::output`].
+    /// A command to run as one pleases; where it must not outlive this process, start it with
+    /// [`spawn_tied`](crate::spawn_tied).
     pub fn command<I>(&self, arguments: I) -> Command
     where
         I: IntoIterator,

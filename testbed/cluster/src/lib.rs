@@ -39,3 +39,4 @@ pub use node::Node;
 pub use programs::{cache, folder_of};
 pub use recipe::Tool;
 pub use standing::{Health, Part, Standing};
+pub use tied::spawn as spawn_tied;

@@ -27,8 +27,10 @@ static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
     orders
 });
 
-/// Starts the program; it is killed (SIGKILL) when this process ends.
-pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
+/// Starts the program; it is killed (SIGKILL) when this process ends, in whatever way.
+///
+/// That does not reach programs which it starts in turn.
+pub fn spawn(mut command: Command) -> io::Result<Child> {
     let parent = getpid();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

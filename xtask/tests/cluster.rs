@@ -1,0 +1,144 @@
+//! `cargo xtask cluster` as people use it, in a cache folder of its own.
+//!
+//! The programs are built first if the real cache has none: minutes, once, said on standard error.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use gpupool_testbed::{Standing, Tool, folder_of, holder};
+use tempfile::TempDir;
+
+/// A user who has never had a cluster, but has the programs.
+struct Person {
+    cache: TempDir,
+}
+
+impl Person {
+    fn new() -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        let testbed = cache.path().join("gpupool/testbed");
+        std::fs::create_dir_all(&testbed).unwrap();
+        for tool in [Tool::Kube, Tool::Kwok] {
+            let built = folder_of(tool).unwrap();
+            symlink(&built, testbed.join(built.file_name().unwrap())).unwrap();
+        }
+        Self { cache }
+    }
+
+    fn types(&self, action: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["cluster", action])
+            .env("XDG_CACHE_HOME", self.cache.path())
+            .output()
+            .unwrap()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.cache.path().join("gpupool/testbed/people")
+    }
+
+    fn export_line(&self) -> String {
+        format!("export KUBECONFIG={}\n", self.folder().join("kubeconfig").display())
+    }
+}
+
+impl Drop for Person {
+    fn drop(&mut self) {
+        // A failed test must not leave a cluster behind.
+        let _ = Standing::end(&self.folder());
+    }
+}
+
+/// Standard output and standard error of a command that must succeed.
+fn said(output: Output) -> (String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    (out, err)
+}
+
+/// Standard output and standard error together, of a command that must fail with one line.
+fn refusal(output: Output) -> String {
+    assert!(!output.status.success());
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn a_cluster_stays_up_until_it_is_taken_down_and_there_is_only_one() {
+    let person = Person::new();
+    assert!(refusal(person.types("env")).starts_with("no cluster is up"));
+    assert!(refusal(person.types("status")).starts_with("no cluster is up"));
+
+    let (out, _) = said(person.types("up"));
+    assert_eq!(out, person.export_line());
+    let (out, err) = said(person.types("up"));
+    assert_eq!(out, person.export_line());
+    assert!(err.starts_with("a cluster is up already"), "{err}");
+    assert_eq!(said(person.types("env")).0, person.export_line());
+
+    let (out, _) = said(person.types("status"));
+    for component in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"] {
+        let row = out.lines().find(|line| line.starts_with(&format!("{component} "))).unwrap_or_default();
+        assert_eq!(row.split_whitespace().nth(4), Some("ok"), "{out}");
+    }
+
+    let script = format!("{}{} get nodes -o name", person.export_line(), kubectl(&person));
+    let nodes = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(said(nodes).0, "node/node-1\n");
+
+    said(person.types("down"));
+    assert!(!person.folder().exists());
+    assert!(said(person.types("down")).1.starts_with("no cluster was up"));
+}
+
+#[test]
+fn a_cluster_whose_process_was_killed_is_said_to_be_dead_and_replaced() {
+    let person = Person::new();
+    said(person.types("up"));
+    let keeper = holder(&person.folder()).unwrap().unwrap();
+    assert!(Command::new("kill").args(["-9", &keeper.to_string()]).status().unwrap().success());
+    let started = Instant::now();
+    while holder(&person.folder()).unwrap().is_some() {
+        assert!(started.elapsed() < Duration::from_mins(1), "a killed process still holds its cluster");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for action in ["status", "env"] {
+        assert!(refusal(person.types(action)).starts_with("the cluster's process has died"));
+    }
+    let (out, err) = said(person.types("up"));
+    assert!(err.starts_with("the last cluster's process has died; removing what it left"), "{err}");
+    assert_eq!(out, person.export_line());
+    said(person.types("down"));
+    assert!(!person.folder().exists());
+}
+
+#[test]
+fn a_cluster_that_is_being_started_is_left_alone_until_down_ends_it() {
+    let person = Person::new();
+    let lock = person.folder().with_extension("lock");
+    // Holds the lock as a keeper does before its cluster is ready, for as long as anybody could want.
+    let script = format!("exec 9>'{}'; flock 9; echo $$ >&9; exec sleep 1000", lock.display());
+    let mut starting = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+    let started = Instant::now();
+    while holder(&person.folder()).unwrap() != Some(starting.id()) {
+        assert!(started.elapsed() < Duration::from_mins(1), "the lock was never taken");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sentence = format!("process {} is just starting a cluster", starting.id());
+    for action in ["up", "status", "env"] {
+        assert!(refusal(person.types(action)).starts_with(&sentence));
+    }
+    assert!(said(person.types("down")).1.starts_with("the cluster is gone"));
+    assert!(!starting.wait().unwrap().success() && !lock.exists());
+}
+
+/// The kubectl that `status` and `up` speak of.
+fn kubectl(person: &Person) -> String {
+    Standing::read(&person.folder()).unwrap().unwrap().kubectl.display().to_string()
+}
