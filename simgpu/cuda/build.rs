@@ -28,7 +28,7 @@ fn main() -> io::Result<()> {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("OUT_DIR is not set"))?);
     let table = fs::read_to_string("entry_points.tsv")?;
-    let entry_points: Vec<_> = rows(&table).filter_map(entry_point).collect();
+    let entry_points: Vec<_> = rows(&table).filter_map(|row| entry_point(&row)).collect();
     let implemented = implemented(Path::new("src"))?;
     write_entry_points(&out.join("entry_points.rs"), &entry_points, &implemented)?;
     write_error_codes(&out.join("error_codes.rs"), &fs::read_to_string("error_codes.tsv")?)
@@ -39,8 +39,8 @@ fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     table.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split('\t').collect())
 }
 
-fn entry_point(row: Vec<&str>) -> Option<EntryPoint<'_>> {
-    let [symbol, base, version, flavour] = row[..] else { return None };
+fn entry_point<'a>(row: &[&'a str]) -> Option<EntryPoint<'a>> {
+    let [symbol, base, version, flavour] = *row else { return None };
     Some(EntryPoint { symbol, base, version, flavour })
 }
 

@@ -78,9 +78,10 @@ fn from_model(card: Card, number: i32) -> Option<i32> {
 }
 
 /// What is the same for every card: limits of the programming model, and what the simulation can and can't do.
+#[allow(clippy::match_same_arms, reason = "one line for each subject")]
 fn common(number: i32) -> Option<i32> {
     Some(match number {
-        1 | 2 | 3 => 1024,
+        1..=3 => 1024,
         4 => 64,
         5 | 11 => MAX,
         6 | 7 => 65535,
@@ -91,8 +92,8 @@ fn common(number: i32) -> Option<i32> {
         51 => 32,
         // Copies beside kernels, mapped host memory, concurrent kernels, ECC, unified addresses.
         15 | 19 | 31 | 32 | 41 => 1,
-        21 | 22 | 23 => 131_072,
-        24 | 25 | 26 => 16384,
+        21..=23 => 131_072,
+        24..=26 => 16384,
         27 | 28 | 42 | 45 | 46 | 52 | 53 | 55 | 61 | 63 | 64 | 66 | 67 | 73 | 74 | 77 => 32768,
         29 | 43 | 62 | 65 => 2048,
         47 | 48 => 8192,

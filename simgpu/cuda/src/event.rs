@@ -144,7 +144,8 @@ entry! {
             Moment::Captured(_) => Err(CuError::CAPTURED_EVENT),
             Moment::Point(point) => {
                 point.wait()?;
-                pool::settle()
+                pool::settle();
+                Ok(())
             }
         }
     }

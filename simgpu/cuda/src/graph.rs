@@ -57,11 +57,10 @@ impl Capture {
         Self { id: CAPTURES.fetch_add(1, Relaxed), graph, nodes: Vec::new(), tip: None }
     }
 
-    pub(crate) fn record(&mut self, job: Job) -> Res {
+    pub(crate) fn record(&mut self, job: Job) {
         let handle = fresh();
         self.nodes.push(Node { handle, job });
         self.tip = Some(Box::new(handle));
-        Ok(())
     }
 
     /// The handle of the finished graph.

@@ -266,13 +266,12 @@ impl Library {
     pub(crate) fn module(&self) -> Res<(Handle, Arc<Module>)> {
         let context = current()?;
         let mut modules = lock(&self.modules);
-        let handle = match modules.get(&context.handle) {
-            Some(&module) => module,
-            None => {
-                let module = load_into(&context, Arc::clone(&self.image))?;
-                modules.insert(context.handle, module);
-                module
-            }
+        let handle = if let Some(&module) = modules.get(&context.handle) {
+            module
+        } else {
+            let module = load_into(&context, Arc::clone(&self.image))?;
+            modules.insert(context.handle, module);
+            module
         };
         Ok((handle, MODULES.get(handle)?))
     }

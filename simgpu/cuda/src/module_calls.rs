@@ -159,7 +159,7 @@ entry! {
         put(out, Library::module(&*LIBRARIES.get(handle)?)?.0)
     }
     cuLibraryGetGlobal(address: *mut u64, bytes: *mut usize, handle: Handle, name: *const c_char) {
-        variable(&*LIBRARIES.get(handle)?.module()?.1, address, bytes, name)
+        variable(&LIBRARIES.get(handle)?.module()?.1, address, bytes, name)
     }
     // No image that can be read here declares managed variables.
     cuLibraryGetManaged(_address: *mut u64, _bytes: *mut usize, handle: Handle, _name: *const c_char) {

@@ -26,10 +26,8 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
                 put(data.cast(), if matches!(found.kind, Kind::Pooled(_)) { 0 } else { found.owner.context })
             }
             2 => put(data.cast(), if on_device { DEVICE } else { HOST }),
-            3 => put(data.cast(), pointer),
             4 if on_device && !managed => Err(CuError::INVALID_VALUE),
-            4 => put(data.cast(), pointer),
-            6 => put(data.cast(), 0_u32),
+            3 | 4 => put(data.cast(), pointer),
             7 | 20 => put(data.cast(), found.id),
             8 => put(data.cast(), u32::from(managed)),
             9 => put(data.cast(), found.owner.device),
@@ -38,7 +36,7 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
             12 | 18 => put(data.cast(), found.size),
             13 => put(data.cast(), 1_u32),
             14 => put(data.cast(), 0_u64),
-            15 | 21 => put(data.cast(), 0_u32),
+            6 | 15 | 21 => put(data.cast(), 0_u32),
             // Readable and writable.
             16 => put(data.cast(), 3_u32),
             17 => put(data.cast(), if let Kind::Pooled(pool) = found.kind { pool } else { 0 }),

@@ -140,9 +140,8 @@ pub(crate) fn given_back(allocation: &Allocation) {
 }
 
 /// At a synchronisation: pools give back what they don't use and may not keep.
-pub(crate) fn settle() -> Res {
+pub(crate) fn settle() {
     POOLS.each(|pool| pool.trim_to(pool.threshold.load(Relaxed)));
-    Ok(())
 }
 
 /// The last context of the card is gone: its pools keep nothing.

@@ -94,7 +94,7 @@ unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res 
         13 => pool.max_size,
         _ => {
             let narrow = match attribute {
-                1 | 2 | 3 => pool.reuse[attribute as usize - 1].load(Relaxed),
+                1..=3 => pool.reuse[attribute as usize - 1].load(Relaxed),
                 // Allocation type pinned, location type device.
                 9 | 12 => 1,
                 // Nothing can be exported or decompressed.
@@ -114,7 +114,7 @@ unsafe fn set_attribute(pool: &Pool, attribute: u32, value: *const c_void) -> Re
     // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
     unsafe {
         match attribute {
-            1 | 2 | 3 => pool.reuse[attribute as usize - 1].store(read(value.cast::<i32>())?, Relaxed),
+            1..=3 => pool.reuse[attribute as usize - 1].store(read(value.cast::<i32>())?, Relaxed),
             4 => pool.threshold.store(read(value.cast::<u64>())?, Relaxed),
             // The high-water marks can only be set back.
             6 | 8 if read(value.cast::<u64>())? == 0 => pool.reset_high(attribute == 6),

@@ -118,7 +118,8 @@ impl Target {
         if let Some(stream) = self.made()
             && let Some(capture) = lock(&stream.capture).as_mut()
         {
-            return capture.record(job);
+            capture.record(job);
+            return Ok(());
         }
         self.perform(&job)
     }

@@ -57,7 +57,8 @@ fn synchronize(stream: Handle) -> Res {
     let target = target(stream)?;
     target.not_capturing()?;
     target.end().wait()?;
-    pool::settle()
+    pool::settle();
+    Ok(())
 }
 
 fn query(stream: Handle) -> Res {
@@ -69,7 +70,10 @@ fn query(stream: Handle) -> Res {
 /// Flags, priority and id of a stream; the default streams have none of the first two.
 fn properties(stream: Handle) -> Res<(u32, i32, u64)> {
     let target = target(stream)?;
-    Ok(target.made().map_or((0, 0, stream.max(LEGACY)), |stream| (stream.flags, stream.priority, stream.id)))
+    Ok(match target.made() {
+        Some(stream) => (stream.flags, stream.priority, stream.id),
+        None => (0, 0, stream.max(LEGACY)),
+    })
 }
 
 /// The kind of memory that may be attached to a stream.

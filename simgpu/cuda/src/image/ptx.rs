@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Res<Image> {
             "{" => depth += 1,
             "}" => depth = depth.checked_sub(1).ok_or(CuError::INVALID_PTX)?,
             ".entry" if depth == 0 => {
-                image.kernels.push(entry(&tokens[place + 1..]).ok_or(CuError::INVALID_PTX)?)
+                image.kernels.push(entry(&tokens[place + 1..]).ok_or(CuError::INVALID_PTX)?);
             }
             ".global" | ".const" if depth == 0 => image.variables.extend(variable(&tokens[place + 1..])),
             _ => {}
@@ -83,8 +83,8 @@ fn type_size(token: &str) -> Option<usize> {
         size *= match part {
             "v2" => 2,
             "v4" => 4,
-            "v8" => 8,
-            "texref" | "samplerref" | "surfref" => 8,
+            "v8" | "texref" | "samplerref" | "surfref" => 8,
+            // Others end with their number of bits.
             _ => match part.trim_start_matches(|c: char| c.is_ascii_alphabetic()) {
                 "8" => 1,
                 "16" => 2,
