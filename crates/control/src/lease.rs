@@ -62,10 +62,10 @@ impl Candidate {
         match looked {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
-                warn!(lease = self.name, %failure, "cannot renew or read the lease; trying again")
+                warn!(lease = self.name, %failure, "cannot renew or read the lease; trying again");
             }
             Err(_) => {
-                warn!(lease = self.name, "the API server does not answer about the lease; trying again")
+                warn!(lease = self.name, "the API server does not answer about the lease; trying again");
             }
         }
         RETRY_PERIOD

@@ -133,7 +133,8 @@ fn millis(duration: Duration) -> Millis {
     Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+/// An address to serve on; a port alone is one of the loopback interface.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));

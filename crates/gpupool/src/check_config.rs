@@ -27,12 +27,21 @@ pub(crate) struct Args {
 
 /// The rules as an option.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum RulesArg {
+pub(crate) enum RulesArg {
     /// One nvidia.com/ resource a node, of exactly the kind that the label names
     #[default]
     Strict,
     /// What healthy nodes under the GPU Operator show: MIG, shared names, companion functions, several models
     Operator,
+}
+
+impl From<RulesArg> for Rules {
+    fn from(rules: RulesArg) -> Self {
+        match rules {
+            RulesArg::Strict => Self::Strict,
+            RulesArg::Operator => Self::Operator,
+        }
+    }
 }
 
 /// The form of what is printed.
@@ -50,11 +59,7 @@ const UNREADABLE: u8 = 2;
 
 /// Judges the dump: 0 for OK, 1 for mismatches, 2 for a dump that cannot be read.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let rules = match args.rules {
-        RulesArg::Strict => Rules::Strict,
-        RulesArg::Operator => Rules::Operator,
-    };
-    let mut report = Report::new(rules);
+    let mut report = Report::new(args.rules.into());
     if let Err(error) = facts::judge_all(&args.file, &mut report) {
         // Nobody is left to tell when standard error is closed; the exit code stays.
         let _ = writeln!(io::stderr(), "gpupool: {} {error}", args.file.display());

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{agent, ask, check_config, demo, probe_cards, run, status, stop};
+use crate::{agent, ask, check_config, control, demo, probe_cards, run, status, stop};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ enum Command {
     /// A GPU program that ends when its standard input closes (the demo runs four of them).
     #[command(hide = true)]
     DemoProgram(demo::ProgramArgs),
+    /// Keeps the cluster's nodes, their conditions and what they advertise in step with what they are for.
+    Control(control::Args),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
     ProbeCards(probe_cards::Args),
@@ -52,6 +54,7 @@ impl Cli {
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
             Command::Demo(args) => demo::run(&args),
             Command::DemoProgram(args) => demo::run_program(&args),
+            Command::Control(args) => control::run(args),
             Command::ProbeCards(args) => probe_cards::run(&args),
         };
         outcome.unwrap_or_else(|failure| {

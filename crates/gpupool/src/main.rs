@@ -4,6 +4,8 @@ mod agent;
 mod ask;
 mod check_config;
 mod cli;
+mod cluster_access;
+mod control;
 mod demo;
 mod dump;
 mod installation;
