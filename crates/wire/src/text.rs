@@ -7,7 +7,7 @@ pub(crate) fn pack<const N: usize>(text: &str) -> [u8; N] {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    for (to, from) in field.iter_mut().zip(&text.as_bytes()[..end]) {
+    for (to, from) in field.iter_mut().zip(text.as_bytes().iter().take(end)) {
         *to = *from;
     }
     field
@@ -15,11 +15,13 @@ pub(crate) fn pack<const N: usize>(text: &str) -> [u8; N] {
 
 /// The text of a field up to its first NUL; what is not UTF-8 ends it early.
 pub(crate) fn unpack(field: &[u8]) -> &str {
-    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
-    let bytes = &field[..end];
+    let bytes = field.split(|&byte| byte == 0).next().unwrap_or_default();
     match core::str::from_utf8(bytes) {
         Ok(text) => text,
-        Err(bad) => core::str::from_utf8(&bytes[..bad.valid_up_to()]).unwrap_or_default(),
+        Err(bad) => bytes
+            .get(..bad.valid_up_to())
+            .and_then(|good| core::str::from_utf8(good).ok())
+            .unwrap_or_default(),
     }
 }
 

@@ -1,0 +1,216 @@
+use std::collections::VecDeque;
+
+use gpupool_wire::message::{Granted, Refused, Welcome};
+
+use super::*;
+
+const CARD: CardUuid = [5; 16];
+
+/// What the play's agent does next.
+enum Scene {
+    /// The next attempt to connect fails.
+    NoConnection,
+    /// It works.
+    Connection,
+    /// A packet is there at this time.
+    Packet(u64, Vec<u8>),
+    /// The connection ends at this time.
+    End(u64),
+}
+
+/// A play with a clock of its own, which moves only while somebody waits.
+#[derive(Default)]
+struct Play {
+    now: u64,
+    scenes: VecDeque<Scene>,
+    connected: bool,
+    position: u32,
+    said: Vec<(u64, String)>,
+    sent: Vec<(Vec<u8>, bool)>,
+    adopted: Vec<u32>,
+}
+
+impl Play {
+    fn of(scenes: impl IntoIterator<Item = Scene>) -> Self {
+        Self { scenes: scenes.into_iter().collect(), position: 2, ..Self::default() }
+    }
+}
+
+impl Surroundings for Play {
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn connect(&mut self) -> bool {
+        self.connected = match self.scenes.pop_front() {
+            Some(Scene::Connection) => true,
+            Some(Scene::NoConnection) => false,
+            _ => panic!("a connection is attempted out of turn"),
+        };
+        self.connected
+    }
+
+    fn connected(&mut self) -> bool {
+        self.connected
+    }
+
+    fn send(&mut self, packet: &[u8], with_ledger: bool) -> bool {
+        self.sent.push((packet.to_vec(), with_ledger));
+        self.connected
+    }
+
+    fn receive(&mut self, buffer: &mut Buffer, milliseconds: u64) -> Received {
+        let until = self.now + milliseconds;
+        match self.scenes.front() {
+            Some(&Scene::Packet(at, _) | &Scene::End(at)) if at <= until => self.now = self.now.max(at),
+            _ => {
+                self.now = until;
+                return Received::Nothing;
+            }
+        }
+        match self.scenes.pop_front() {
+            Some(Scene::Packet(_, bytes)) => {
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                Received::Packet(bytes.len())
+            }
+            _ => {
+                self.connected = false;
+                Received::Gone
+            }
+        }
+    }
+
+    fn adopt(&mut self, slot: u32) -> bool {
+        self.adopted.push(slot);
+        true
+    }
+
+    fn position(&mut self) -> u32 {
+        self.position
+    }
+
+    fn say(&mut self, line: &[u8]) {
+        self.said.push((self.now, String::from_utf8(line.to_vec()).unwrap()));
+    }
+
+    fn pause(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+    }
+}
+
+fn welcome(at: u64) -> Scene {
+    Scene::Packet(at, Welcome::new(4, "A").as_bytes().to_vec())
+}
+
+fn granted(at: u64) -> Scene {
+    Scene::Packet(at, Granted::new(9, CARD, 1).as_bytes().to_vec())
+}
+
+fn refused(at: u64) -> Scene {
+    let refused = Refused::new(Reason::NotRegistered, "This process belongs to no pod.");
+    Scene::Packet(at, refused.as_bytes().to_vec())
+}
+
+#[test]
+fn a_process_is_introduced_and_takes_over_its_pages() {
+    let mut play = Play::of([Scene::Connection, welcome(1)]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Endless), Ok(()));
+    assert_eq!(play.adopted, [4]);
+    assert_eq!(play.sent, [(Hello::fresh(NO_CARD).as_bytes().to_vec(), false)]);
+    assert!(play.said.is_empty());
+}
+
+#[test]
+fn a_refusal_is_told_once_and_ends_the_attempt() {
+    let mut play = Play::of([Scene::Connection, refused(1)]);
+    let answer = introduce(&mut play, &Myself::new(), Patience::Endless);
+    assert_eq!(answer, Err(Failure::Refused(Reason::NotRegistered)));
+    assert_eq!(play.said, [(1, "gpupool: This process belongs to no pod.\n".to_owned())]);
+}
+
+#[test]
+fn an_agent_that_is_away_is_waited_for_and_said_to_be_away_once() {
+    let absences = (0..10).map(|_| Scene::NoConnection);
+    let mut play = Play::of(absences.chain([Scene::Connection, welcome(0)]));
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Endless), Ok(()));
+    assert_eq!(play.said, [(0, "gpupool: the agent is away, waiting for it …\n".to_owned())]);
+    assert_eq!(play.now, 20 + 40 + 80 + 160 + 320 + 640 + 4 * 1_000);
+}
+
+#[test]
+fn who_will_not_wait_gets_silence() {
+    let mut play = Play::of([Scene::NoConnection]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Once), Err(Failure::Away));
+    let mut play = Play::of([Scene::Connection, welcome(5_000)]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Once), Err(Failure::Away));
+    assert!(play.said.is_empty());
+    assert!(play.now <= GLANCE_PATIENCE);
+}
+
+#[test]
+fn an_agent_that_answers_rubbish_or_never_is_taken_as_away() {
+    let rubbish = Scene::Packet(0, vec![1, 2, 3]);
+    let mut play =
+        Play::of([Scene::Connection, rubbish, Scene::Connection, Scene::Connection, welcome(15_000)]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Endless), Ok(()));
+    assert_eq!(play.said.len(), 1);
+}
+
+#[test]
+fn a_card_that_is_free_is_granted_without_a_word() {
+    let mut play = Play::of([granted(2)]);
+    play.connected = true;
+    assert_eq!(acquire(&mut play, &Myself::new()), Ok(Grant { lease: 9, card: CARD }));
+    assert!(play.said.is_empty());
+}
+
+#[test]
+fn a_waiting_program_is_told_how_long_and_at_which_place() {
+    let mut play = Play::of([granted(14_000)]);
+    play.connected = true;
+    assert!(acquire(&mut play, &Myself::new()).is_ok());
+    let line = |seconds| format!("You have been waiting for {seconds} seconds. Approximate position: 2\n");
+    assert_eq!(play.said, [(3_000, line(3)), (8_000, line(8)), (13_000, line(13))]);
+}
+
+#[test]
+fn a_wait_goes_on_over_a_restart_of_the_agent() {
+    let mut play = Play::of([
+        Scene::End(4_000),
+        Scene::NoConnection,
+        Scene::NoConnection,
+        Scene::Connection,
+        welcome(4_100),
+        granted(9_500),
+    ]);
+    play.connected = true;
+    assert!(acquire(&mut play, &Myself::new()).is_ok());
+    let texts: Vec<_> =
+        play.said.iter().map(|(at, line)| (*at, line.split_whitespace().nth(5).unwrap())).collect();
+    assert_eq!(texts, [(3_000, "3"), (4_000, "waiting"), (8_000, "8")]);
+    let acquires = play.sent.iter().filter(|(bytes, _)| bytes == Acquire::new(NO_CARD).as_bytes()).count();
+    assert_eq!(acquires, 2);
+}
+
+#[test]
+fn a_dead_connection_that_nobody_noticed_is_replaced_before_waiting() {
+    let mut play = Play::of([Scene::Connection, welcome(0), granted(0)]);
+    assert!(acquire(&mut play, &Myself::new()).is_ok());
+    assert_eq!(play.adopted, [4]);
+}
+
+#[test]
+fn a_process_asks_for_its_first_card_again() {
+    let mut play = Play::of([granted(0)]);
+    play.connected = true;
+    acquire(&mut play, &Myself { card: CARD, ..Myself::new() }).unwrap();
+    assert_eq!(play.sent, [(Acquire::new(CARD).as_bytes().to_vec(), false)]);
+}
+
+#[test]
+fn a_process_with_a_lease_comes_back_with_it_and_its_ledger() {
+    let me = Myself { lease: 9, card: CARD, slot: 4 };
+    let mut play = Play::of([Scene::Connection, welcome(0)]);
+    assert_eq!(introduce(&mut play, &me, Patience::Once), Ok(()));
+    assert_eq!(play.sent, [(Hello::resuming(9, CARD, 4).as_bytes().to_vec(), true)]);
+}

@@ -1,0 +1,314 @@
+//! Contexts: each takes device memory that nobody asks for by size, and memory dies with its context.
+//!
+//! A context is charged what the agent says one costs. While a process has a context its pod's lease lasts; when the
+//! last one is gone and nothing is charged any more, the lease is given back.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::account::Charge;
+use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::lock::Lock;
+use crate::pointers::Owner;
+use crate::pools;
+use crate::process::{self, PROCESS, Way};
+use crate::real::cuda;
+use crate::table::Entry;
+
+/// Most contexts that are told apart. Memory allocated in any beyond is charged until it is freed one by one.
+const MOST: usize = 64;
+
+/// A handle of the driver.
+type Context = *mut c_void;
+
+/// The contexts of this process.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    /// By place; 0 for a free place.
+    handles: [AtomicU64; MOST],
+    charges: [AtomicU64; MOST],
+    /// Held while the primary context may begin or end.
+    primary: Lock<()>,
+    /// Handle of the primary context while it is charged.
+    primary_handle: AtomicU64,
+}
+
+impl Contexts {
+    pub(crate) const fn new() -> Self {
+        Self {
+            handles: [const { AtomicU64::new(0) }; MOST],
+            charges: [const { AtomicU64::new(0) }; MOST],
+            primary: Lock::new(()),
+            primary_handle: AtomicU64::new(0),
+        }
+    }
+
+    fn place(&self, handle: u64) -> Option<usize> {
+        self.handles.iter().position(|known| known.load(Ordering::Acquire) == handle)
+    }
+
+    /// Remembers a context and what it is charged.
+    fn add(&self, handle: u64, charge: u64) {
+        for (known, charged) in self.handles.iter().zip(&self.charges) {
+            if known.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                charged.store(charge, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    /// Forgets a context: what it and the memory in it were charged, if it was known.
+    fn remove(&self, handle: u64) -> Option<u64> {
+        let place = self.place(handle)?;
+        let charge = self.charges.get(place)?.swap(0, Ordering::AcqRel);
+        let memory = PROCESS.pointers.remove_owner(Owner::context(place));
+        self.handles.get(place)?.store(0, Ordering::Release);
+        Some(charge + memory)
+    }
+}
+
+/// The number of a handle.
+fn word(context: Context) -> u64 {
+    context.expose_provenance() as u64
+}
+
+/// Whose memory an allocation on this thread is: the current context's.
+pub(crate) fn current_owner() -> Owner {
+    let mut context: Context = core::ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let code = unsafe { cuda!(Entry::cuCtxGetCurrent, &raw mut context => *mut Context) };
+    if code != SUCCESS || context.is_null() {
+        return Owner::UNKNOWN;
+    }
+    PROCESS.contexts.place(word(context)).map_or(Owner::UNKNOWN, Owner::context)
+}
+
+/// Announces a context; nothing where it need not be charged, a code where it cannot be made. Unless that is a code,
+/// [`finish`] must follow.
+#[inline(never)]
+fn begin() -> Result<Option<Charge>, CuResult> {
+    process::making();
+    let charge = match process::lease() {
+        Way::Plain => Ok(None),
+        Way::Barred(code) => Err(code),
+        Way::Leased(account) => {
+            process::look_after_connection();
+            let reservation = pools::reserve(&account, account.context_bytes()).ok_or(OUT_OF_MEMORY);
+            reservation.map(|reservation| Some(Charge { account, reservation }))
+        }
+    };
+    if charge.is_err() {
+        process::made();
+        process::release_if_idle();
+    }
+    charge
+}
+
+/// Charges the context that the driver has written to `handle`, if it succeeded (`code`).
+#[inline(never)]
+unsafe fn finish(charge: Option<Charge>, code: CuResult, handle: *const Context) -> CuResult {
+    if let Some(Charge { account, reservation }) = charge {
+        if code != SUCCESS || handle.is_null() {
+            reservation.cancel();
+        } else {
+            // SAFETY: the driver has just written it.
+            let handle = word(unsafe { *handle });
+            let bytes = reservation.bytes();
+            account.slot().context_made();
+            reservation.commit(bytes);
+            PROCESS.contexts.add(handle, bytes);
+        }
+    }
+    process::made();
+    if code != SUCCESS {
+        process::release_if_idle();
+    }
+    code
+}
+
+/// Begins a context, or answers at once.
+macro_rules! begin {
+    () => {
+        match begin() {
+            Ok(charge) => charge,
+            Err(code) => return code,
+        }
+    };
+}
+
+/// A context is gone: so are its charge and its memory's.
+fn gone(handle: u64) {
+    let Some(account) = process::account() else { return };
+    if let Some(bytes) = PROCESS.contexts.remove(handle) {
+        account.release(bytes);
+        account.slot().context_gone();
+    }
+    pools::settle_all();
+    process::release_if_idle();
+}
+
+/// `cuCtxCreate` of CUDA 3.1 and before.
+///
+/// # Safety
+/// As the driver's, like every function here.
+pub(crate) unsafe extern "C" fn create(context: *mut Context, flags: c_uint, device: c_int) -> CuResult {
+    let charge = begin!();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuCtxCreate, context => *mut Context, flags => c_uint, device => c_int);
+        finish(charge, code, context)
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_v2(context: *mut Context, flags: c_uint, device: c_int) -> CuResult {
+    let charge = begin!();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuCtxCreate_v2, context => *mut Context, flags => c_uint, device => c_int);
+        finish(charge, code, context)
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_v3(
+    context: *mut Context,
+    affinities: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    device: c_int,
+) -> CuResult {
+    let charge = begin!();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuCtxCreate_v3, context => *mut Context, affinities => *mut c_void, count => c_int,
+                flags => c_uint, device => c_int);
+        finish(charge, code, context)
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_v4(
+    context: *mut Context,
+    parameters: *mut c_void,
+    flags: c_uint,
+    device: c_int,
+) -> CuResult {
+    let charge = begin!();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuCtxCreate_v4, context => *mut Context, parameters => *mut c_void,
+                flags => c_uint, device => c_int);
+        finish(charge, code, context)
+    }
+}
+
+macro_rules! destroy {
+    ($name:ident, $entry:ident) => {
+        pub(crate) unsafe extern "C" fn $name(context: Context) -> CuResult {
+            // SAFETY: the caller's arguments.
+            let code = unsafe { cuda!(Entry::$entry, context => Context) };
+            if code == SUCCESS {
+                gone(word(context));
+            }
+            code
+        }
+    };
+}
+
+destroy!(destroy, cuCtxDestroy);
+destroy!(destroy_v2, cuCtxDestroy_v2);
+// Of a context that nobody attached to a second time, which the driver has not allowed for many years, this is the end.
+destroy!(detach, cuCtxDetach);
+
+/// `cuDevicePrimaryCtxRetain`: the first makes the context, the others count.
+pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_int) -> CuResult {
+    let contexts = &PROCESS.contexts;
+    let _turn = contexts.primary.lock();
+    let known = contexts.primary_handle.load(Ordering::Acquire) != 0;
+    let charge = if known { None } else { begin!() };
+    // SAFETY: the caller's arguments; what the driver has written is read.
+    unsafe {
+        let code = cuda!(Entry::cuDevicePrimaryCtxRetain, context => *mut Context, device => c_int);
+        if known {
+            return code;
+        }
+        finish(charge, code, context);
+        if code == SUCCESS && !context.is_null() && contexts.place(word(*context)).is_some() {
+            contexts.primary_handle.store(word(*context), Ordering::Release);
+        }
+        code
+    }
+}
+
+/// Whether the primary context lives.
+fn primary_is_active(device: c_int) -> bool {
+    let (mut flags, mut active): (c_uint, c_int) = (0, 0);
+    // SAFETY: places for the answers.
+    let code = unsafe {
+        cuda!(Entry::cuDevicePrimaryCtxGetState, device => c_int, &raw mut flags => *mut c_uint,
+            &raw mut active => *mut c_int)
+    };
+    code == SUCCESS && active != 0
+}
+
+/// After a release or reset that worked: if the context has ended, so has its charge. A reset that leaves it alive
+/// has still freed the memory in it.
+fn primary_may_be_gone(device: c_int, memory_is_gone: bool) {
+    let contexts = &PROCESS.contexts;
+    let handle = contexts.primary_handle.load(Ordering::Acquire);
+    if handle == 0 {
+        return;
+    }
+    if !primary_is_active(device) {
+        contexts.primary_handle.store(0, Ordering::Release);
+        gone(handle);
+    } else if memory_is_gone
+        && let (Some(account), Some(place)) = (process::account(), contexts.place(handle))
+    {
+        account.release(PROCESS.pointers.remove_owner(Owner::context(place)));
+        pools::settle_all();
+    }
+}
+
+macro_rules! end_primary {
+    ($name:ident, $entry:ident, $memory_is_gone:expr) => {
+        pub(crate) unsafe extern "C" fn $name(device: c_int) -> CuResult {
+            let _turn = PROCESS.contexts.primary.lock();
+            // SAFETY: the caller's arguments.
+            let code = unsafe { cuda!(Entry::$entry, device => c_int) };
+            if code == SUCCESS {
+                primary_may_be_gone(device, $memory_is_gone);
+            }
+            code
+        }
+    };
+}
+
+end_primary!(release_primary, cuDevicePrimaryCtxRelease, false);
+end_primary!(release_primary_v2, cuDevicePrimaryCtxRelease_v2, false);
+end_primary!(reset_primary, cuDevicePrimaryCtxReset, true);
+end_primary!(reset_primary_v2, cuDevicePrimaryCtxReset_v2, true);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_found_until_it_is_gone_and_its_place_is_used_again() {
+        let contexts = Contexts::new();
+        contexts.add(10, 256);
+        contexts.add(20, 256);
+        assert_eq!((contexts.place(10), contexts.place(20), contexts.place(30)), (Some(0), Some(1), None));
+        assert_eq!(contexts.remove(10), Some(256));
+        assert_eq!(contexts.remove(10), None);
+        contexts.add(30, 256);
+        assert_eq!(contexts.place(30), Some(0));
+    }
+
+    #[test]
+    fn contexts_beyond_the_list_are_merely_not_told_apart() {
+        let contexts = Contexts::new();
+        for handle in 1..=100 {
+            contexts.add(handle, 1);
+        }
+        assert_eq!((contexts.place(64), contexts.place(65)), (Some(63), None));
+    }
+}

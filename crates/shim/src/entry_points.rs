@@ -1,0 +1,63 @@
+//! Every row of the table as a function of its own name: what the built library exports, and what `dlsym` and
+//! `cuGetProcAddress` hand out. In any other build the names are ordinary ones, so that tests are not interposed.
+
+use crate::table::{Entry, for_each_row};
+
+macro_rules! body {
+    (gate $name:ident) => {
+        $crate::trampolines::gate!(Entry::$name)
+    };
+    (lease $name:ident) => {
+        $crate::trampolines::gate!(Entry::$name)
+    };
+    (context $name:ident) => {
+        $crate::trampolines::gate!(Entry::$name)
+    };
+    (launch $name:ident) => {
+        $crate::trampolines::launch!(Entry::$name)
+    };
+    (identity $name:ident $hook:path) => {
+        $crate::trampolines::identity!(Entry::$name, $hook)
+    };
+    (hook $name:ident $hook:path) => {
+        $crate::trampolines::forward!($hook)
+    };
+}
+
+macro_rules! define {
+    ($($kind:ident $name:ident $(: $class:ident = $hook:path)?;)*) => {
+        #[allow(non_snake_case, missing_docs, reason = "names are the driver's own; the table says what they are")]
+        mod functions {
+            use super::*;
+            $(
+                #[cfg_attr(all(feature = "preload", not(test)), unsafe(no_mangle))]
+                #[unsafe(naked)]
+                pub(crate) unsafe extern "C" fn $name() {
+                    body!($kind $name $($hook)?)
+                }
+            )*
+        }
+
+        /// Not to be called: by row, the distance from here to the row's function, 32 bits each. Kept as distances,
+        /// since addresses would have to be filled in by the loader in every process that starts.
+        #[unsafe(naked)]
+        unsafe extern "C" fn distances() {
+            core::arch::naked_asm!(
+                $(concat!(".long {", stringify!($name), "} - {here}"),)*
+                here = sym distances,
+                $($name = sym functions::$name,)*
+            )
+        }
+    };
+}
+
+for_each_row!(define);
+
+/// Address of the function that a program gets for a row.
+pub(crate) fn address(entry: Entry) -> usize {
+    let start: unsafe extern "C" fn() = distances;
+    let start = start as *const ();
+    // SAFETY: as many distances as there are rows.
+    let distance = unsafe { start.cast::<i32>().add(entry.index()).read() };
+    start.expose_provenance().wrapping_add_signed(distance as isize)
+}

@@ -1,0 +1,170 @@
+//! NVML as the pod may see it: one card, under its real index and uuid, with the pod's limit as its memory.
+//!
+//! Nothing here ever takes a lease or waits for the agent: a tool that looks at a machine must not hang. Where the
+//! agent cannot be asked, the real answers go through unchanged.
+
+use core::ffi::{c_char, c_uint, c_void};
+
+use gpupool_wire::cards::Card;
+
+use crate::client::Patience;
+use crate::code::{NVML_INVALID_ARGUMENT, NVML_NOT_FOUND, NVML_SUCCESS, NvmlReturn};
+use crate::process::{self, Mode};
+use crate::real::nvml;
+use crate::table::Entry;
+use crate::text::{Text, add_uuid};
+
+/// A handle of NVML.
+type Device = *mut c_void;
+
+/// The card that is shown; nothing where the real answers are.
+fn shown() -> Option<&'static Card> {
+    if process::mode() == Mode::Pass || process::introduce(Patience::Once).is_err() {
+        return None;
+    }
+    process::look_after_connection();
+    process::visible_card()
+}
+
+/// The shown card's handle.
+unsafe fn handle_of(card: &Card, device: *mut Device) -> NvmlReturn {
+    let uuid = add_uuid(Text::<64>::new(), &card.uuid).add(b"\0");
+    let text = uuid.as_bytes().as_ptr().cast::<c_char>();
+    // SAFETY: a text with its NUL, and the caller's place for the handle.
+    unsafe { nvml!(Entry::nvmlDeviceGetHandleByUUID, text => *const c_char, device => *mut Device) }
+}
+
+macro_rules! count {
+    ($name:ident, $entry:ident) => {
+        /// How many cards there are: one.
+        ///
+        /// # Safety
+        /// As NVML's, like every function here.
+        pub(crate) unsafe extern "C" fn $name(count: *mut c_uint) -> NvmlReturn {
+            // SAFETY: the caller's arguments. The real one is asked first: it knows whether it was initialised.
+            unsafe {
+                let code = nvml!(Entry::$entry, count => *mut c_uint);
+                if code == NVML_SUCCESS && !count.is_null() && shown().is_some() {
+                    *count = (*count).min(1);
+                }
+                code
+            }
+        }
+    };
+}
+
+count!(count, nvmlDeviceGetCount);
+count!(count_v2, nvmlDeviceGetCount_v2);
+
+macro_rules! by_index {
+    ($name:ident, $entry:ident) => {
+        /// The card with an index: 0, since there is one; its real index too, since that is what it says of itself.
+        pub(crate) unsafe extern "C" fn $name(index: c_uint, device: *mut Device) -> NvmlReturn {
+            // SAFETY: the caller's arguments.
+            unsafe {
+                match shown() {
+                    None => nvml!(Entry::$entry, index => c_uint, device => *mut Device),
+                    Some(card) if index == 0 || index == card.nvml_index => handle_of(card, device),
+                    Some(_) => NVML_INVALID_ARGUMENT,
+                }
+            }
+        }
+    };
+}
+
+by_index!(by_index, nvmlDeviceGetHandleByIndex);
+by_index!(by_index_v2, nvmlDeviceGetHandleByIndex_v2);
+
+/// Lets a handle through if it is the shown card's.
+unsafe fn only_shown(code: NvmlReturn, device: *mut Device) -> NvmlReturn {
+    if code != NVML_SUCCESS || device.is_null() {
+        return code;
+    }
+    let Some(card) = shown() else { return code };
+    let mut own: Device = core::ptr::null_mut();
+    // SAFETY: the driver has just written the caller's place.
+    unsafe {
+        if handle_of(card, &raw mut own) != NVML_SUCCESS || *device == own {
+            return code;
+        }
+        device.write(core::ptr::null_mut());
+    }
+    NVML_NOT_FOUND
+}
+
+macro_rules! by_text {
+    ($name:ident, $entry:ident) => {
+        /// The card that a text names, if it is the shown one.
+        pub(crate) unsafe extern "C" fn $name(text: *const c_char, device: *mut Device) -> NvmlReturn {
+            // SAFETY: the caller's arguments.
+            unsafe {
+                let code = nvml!(Entry::$entry, text => *const c_char, device => *mut Device);
+                only_shown(code, device)
+            }
+        }
+    };
+}
+
+by_text!(by_uuid, nvmlDeviceGetHandleByUUID);
+by_text!(by_bus_id, nvmlDeviceGetHandleByPciBusId);
+by_text!(by_bus_id_v2, nvmlDeviceGetHandleByPciBusId_v2);
+by_text!(by_serial, nvmlDeviceGetHandleBySerial);
+
+/// What of the pod's limit is used: limit and used bytes.
+fn of_the_pod(card_total: u64) -> Option<(u64, u64)> {
+    shown()?;
+    let account = process::account()?;
+    Some((account.limit().min(card_total), account.used()))
+}
+
+/// `nvmlMemory_t`, in bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+/// `nvmlMemory_v2_t`, in bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct MemoryV2 {
+    version: c_uint,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+const _: () = assert!(size_of::<Memory>() == 24 && size_of::<MemoryV2>() == 40);
+
+pub(crate) unsafe extern "C" fn memory(device: Device, memory: *mut Memory) -> NvmlReturn {
+    // SAFETY: the caller's arguments. The real one knows which handles are good.
+    unsafe {
+        let code = nvml!(Entry::nvmlDeviceGetMemoryInfo, device => Device, memory => *mut Memory);
+        if code == NVML_SUCCESS
+            && let Some(memory) = memory.as_mut()
+            && let Some((limit, used)) = of_the_pod(memory.total)
+        {
+            *memory = Memory { total: limit, free: limit.saturating_sub(used), used };
+        }
+        code
+    }
+}
+
+/// The second form tells apart what the driver keeps for itself; none of that is the pod's.
+pub(crate) unsafe extern "C" fn memory_v2(device: Device, memory: *mut MemoryV2) -> NvmlReturn {
+    // SAFETY: the caller's arguments. The real one knows which handles and versions are good.
+    unsafe {
+        let code = nvml!(Entry::nvmlDeviceGetMemoryInfo_v2, device => Device, memory => *mut MemoryV2);
+        if code == NVML_SUCCESS
+            && let Some(memory) = memory.as_mut()
+            && let Some((limit, used)) = of_the_pod(memory.total)
+        {
+            let free = limit.saturating_sub(used);
+            *memory = MemoryV2 { version: memory.version, total: limit, reserved: 0, free, used };
+        }
+        code
+    }
+}

@@ -1,0 +1,411 @@
+//! Memory pools: charged by what the driver reserves for them, not by what was asked of them.
+//!
+//! A pool grows in steps of its own. So an allocation announces its size rounded up, lets the driver work, and reads
+//! what the pool then holds; a growth that does not fit is undone. Frees, trims and waits may shrink a pool, so what
+//! it holds is read again after each.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use gpupool_wire::ledger::Reservation;
+
+use crate::account::{Account, Charge, rounded};
+use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::lock::Lock;
+use crate::pointers::{Owner, Piece};
+use crate::process::{self, PROCESS, Way};
+use crate::real::cuda;
+use crate::table::Entry;
+
+/// A handle of the driver.
+type Handle = *mut c_void;
+
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, a 64-bit number.
+const RESERVED: c_int = 5;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: c_int = 1;
+/// Pools grow by multiples of this many bytes, the driver's large page.
+const STEP: u64 = 2 << 20;
+/// Most pools that are counted; memory of pools beyond is charged by what was asked for.
+const MOST: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Pool {
+    /// 0 for a free place.
+    handle: usize,
+    /// Bytes charged for it.
+    charged: u64,
+    /// Its memory is the host's, which is not charged.
+    on_host: bool,
+}
+
+/// The pools of this process.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    /// Places in use; 0 keeps every other call from looking.
+    used: AtomicU32,
+    list: Lock<[Pool; MOST]>,
+}
+
+impl Pools {
+    pub(crate) const fn new() -> Self {
+        let free = Pool { handle: 0, charged: 0, on_host: false };
+        Self { used: AtomicU32::new(0), list: Lock::new([free; MOST]) }
+    }
+
+    /// The place of a pool, a new one if it was not known.
+    fn place(&self, handle: Handle, on_host: Option<bool>) -> Option<usize> {
+        let handle = handle.expose_provenance();
+        let mut list = self.list.lock();
+        let known = list.iter().position(|pool| pool.handle == handle);
+        let place = known.or_else(|| list.iter().position(|pool| pool.handle == 0))?;
+        let pool = list.get_mut(place)?;
+        if known.is_none() {
+            *pool = Pool { handle, charged: 0, on_host: false };
+            self.used.fetch_add(1, Ordering::Release);
+        }
+        pool.on_host = on_host.unwrap_or(pool.on_host);
+        Some(place)
+    }
+
+    fn is_on_host(&self, place: usize) -> bool {
+        self.list.lock().get(place).is_some_and(|pool| pool.on_host)
+    }
+
+    fn any(&self) -> bool {
+        self.used.load(Ordering::Acquire) != 0
+    }
+}
+
+/// What the driver holds for a pool.
+fn reserved(handle: usize) -> Option<u64> {
+    let handle: Handle = core::ptr::with_exposed_provenance_mut(handle);
+    let mut bytes: u64 = 0;
+    // SAFETY: a place for the answer.
+    let code = unsafe {
+        cuda!(Entry::cuMemPoolGetAttribute, handle => Handle, RESERVED => c_int,
+            (&raw mut bytes).cast() => *mut c_void)
+    };
+    (code == SUCCESS).then_some(bytes)
+}
+
+/// Charges each pool what it holds now.
+#[inline(never)]
+pub(crate) fn settle_all() {
+    if !PROCESS.pools.any() {
+        return;
+    }
+    let Some(account) = process::account() else { return };
+    let mut list = PROCESS.pools.list.lock();
+    for pool in list.iter_mut().filter(|pool| pool.handle != 0 && !pool.on_host) {
+        settle(&account, pool, 0);
+    }
+}
+
+/// Charges a pool what it holds now; how many bytes it has grown by beyond `announced`, which are not charged yet.
+#[inline(never)]
+fn settle(account: &Account, pool: &mut Pool, announced: u64) -> u64 {
+    // A pool that the driver does not know any more holds nothing.
+    let now = reserved(pool.handle).unwrap_or(0);
+    let over = now.saturating_sub(pool.charged).saturating_sub(announced);
+    if now >= pool.charged {
+        account.charge_anyway(now - pool.charged);
+    } else {
+        account.release(pool.charged - now);
+    }
+    pool.charged = now;
+    over
+}
+
+/// Announces `bytes`. Before it gives up it looks whether pools have shrunk meanwhile.
+#[inline(never)]
+pub(crate) fn reserve(account: &Account, bytes: u64) -> Option<Reservation<'static>> {
+    if let Ok(reservation) = account.reserve(bytes) {
+        return Some(reservation);
+    }
+    if bytes > account.limit() || !PROCESS.pools.any() {
+        return None;
+    }
+    settle_all();
+    account.reserve(bytes).ok()
+}
+
+/// An allocation from a pool under way.
+#[derive(Debug)]
+struct PoolCharge {
+    charge: Charge,
+    place: usize,
+    bytes: u64,
+}
+
+/// Announces an allocation from a pool (the device's current one if that is null); nothing where it need not be
+/// charged, a code where it cannot be made.
+#[inline(never)]
+fn begin(pool: Handle, bytes: u64) -> Result<Option<PoolCharge>, CuResult> {
+    let account = match process::lease() {
+        Way::Plain => return Ok(None),
+        Way::Barred(code) => return Err(code),
+        Way::Leased(account) => account,
+    };
+    process::look_after_connection();
+    let pool = if pool.is_null() { current() } else { Some(pool) };
+    let Some(place) = pool.and_then(|handle| PROCESS.pools.place(handle, None)) else { return Ok(None) };
+    if PROCESS.pools.is_on_host(place) {
+        return Ok(None);
+    }
+    let step = bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+    let reservation = match reserve(&account, step).or_else(|| reserve(&account, rounded(bytes))) {
+        // A pool with room needs no growth, which near the limit is the only way that is left.
+        None if fits_inside(place, bytes) => reserve(&account, 0),
+        other => other,
+    };
+    let charge = Charge { account, reservation: reservation.ok_or(OUT_OF_MEMORY)? };
+    Ok(Some(PoolCharge { charge, place, bytes: rounded(bytes) }))
+}
+
+/// Charges the pool what it holds now, if the driver succeeded (`code`), and `undo`es it where that is too much.
+#[inline(never)]
+fn finish(charge: Option<PoolCharge>, code: CuResult, address: u64, undo: &mut dyn FnMut()) -> CuResult {
+    let Some(PoolCharge { charge: Charge { account, reservation }, place, bytes }) = charge else {
+        return code;
+    };
+    if code != SUCCESS {
+        reservation.cancel();
+        return code;
+    }
+    let over = {
+        let mut list = PROCESS.pools.list.lock();
+        list.get_mut(place).map_or(0, |pool| settle(&account, pool, reservation.bytes()))
+    };
+    reservation.cancel();
+    let piece = Piece { bytes, owner: Owner::pool(place) };
+    if (over != 0 && account.over_limit()) || PROCESS.pointers.insert(address, piece).is_err() {
+        PROCESS.pointers.remove(address);
+        undo();
+        settle_all();
+        return OUT_OF_MEMORY;
+    }
+    SUCCESS
+}
+
+/// Whether a pool has `bytes` reserved that nobody uses.
+fn fits_inside(place: usize, bytes: u64) -> bool {
+    let list = PROCESS.pools.list.lock();
+    let Some(pool) = list.get(place) else { return false };
+    let live = PROCESS.pointers.owned_by(Owner::pool(place));
+    pool.charged.saturating_sub(live) >= rounded(bytes)
+}
+
+/// The device's current pool.
+fn current() -> Option<Handle> {
+    let mut pool: Handle = core::ptr::null_mut();
+    // SAFETY: a place for the answer; device 0 is the only one.
+    let code = unsafe { cuda!(Entry::cuDeviceGetMemPool, &raw mut pool => *mut Handle, 0 => c_int) };
+    (code == SUCCESS && !pool.is_null()).then_some(pool)
+}
+
+/// A piece was freed. Whether it belonged to a pool that lives, whose charge is then what the driver holds.
+pub(crate) fn freed(piece: &Piece) -> bool {
+    let Some(place) = piece.owner.as_pool() else { return false };
+    let Some(account) = process::account() else { return true };
+    let mut list = PROCESS.pools.list.lock();
+    match list.get_mut(place) {
+        Some(pool) if pool.handle != 0 => {
+            settle(&account, pool, 0);
+            true
+        }
+        // The pool is gone, and this was charged by itself since.
+        _ => false,
+    }
+}
+
+/// What the driver wrote, once it has succeeded.
+unsafe fn written(address: *const u64, code: CuResult) -> u64 {
+    if code != SUCCESS || address.is_null() {
+        return 0;
+    }
+    // SAFETY: the driver has just written it.
+    unsafe { *address }
+}
+
+macro_rules! alloc_async {
+    ($name:ident, $entry:ident, $free:ident) => {
+        /// `cuMemAllocAsync`: from the device's current pool.
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub(crate) unsafe extern "C" fn $name(address: *mut u64, bytes: usize, stream: Handle) -> CuResult {
+            let charge = match begin(core::ptr::null_mut(), bytes as u64) {
+                Ok(charge) => charge,
+                Err(code) => return code,
+            };
+            // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
+            unsafe {
+                let code = cuda!(Entry::$entry, address => *mut u64, bytes => usize, stream => Handle);
+                let got = written(address, code);
+                finish(charge, code, got, &mut || {
+                    cuda!(Entry::$free, got => u64, stream => Handle);
+                })
+            }
+        }
+    };
+}
+
+alloc_async!(alloc_async, cuMemAllocAsync, cuMemFreeAsync);
+alloc_async!(alloc_async_ptsz, cuMemAllocAsync_ptsz, cuMemFreeAsync_ptsz);
+
+macro_rules! alloc_from_pool {
+    ($name:ident, $entry:ident, $free:ident) => {
+        /// `cuMemAllocFromPoolAsync`.
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub(crate) unsafe extern "C" fn $name(
+            address: *mut u64,
+            bytes: usize,
+            pool: Handle,
+            stream: Handle,
+        ) -> CuResult {
+            let charge = match begin(pool, bytes as u64) {
+                Ok(charge) => charge,
+                Err(code) => return code,
+            };
+            // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
+            unsafe {
+                let code = cuda!(Entry::$entry, address => *mut u64, bytes => usize, pool => Handle,
+                    stream => Handle);
+                let got = written(address, code);
+                finish(charge, code, got, &mut || {
+                    cuda!(Entry::$free, got => u64, stream => Handle);
+                })
+            }
+        }
+    };
+}
+
+alloc_from_pool!(alloc_from_pool, cuMemAllocFromPoolAsync, cuMemFreeAsync);
+alloc_from_pool!(alloc_from_pool_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAsync_ptsz);
+
+/// `cuMemPoolTrimTo`.
+///
+/// # Safety
+/// As the driver's, like every function below.
+pub(crate) unsafe extern "C" fn trim(pool: Handle, keep: usize) -> CuResult {
+    // SAFETY: the caller's arguments.
+    let code = unsafe { cuda!(Entry::cuMemPoolTrimTo, pool => Handle, keep => usize) };
+    settle_all();
+    code
+}
+
+/// `cuMemPoolDestroy`: what is still allocated lives on and is charged by itself from now on.
+pub(crate) unsafe extern "C" fn destroy(pool: Handle) -> CuResult {
+    settle_all();
+    // SAFETY: the caller's arguments.
+    let code = unsafe { cuda!(Entry::cuMemPoolDestroy, pool => Handle) };
+    if code != SUCCESS {
+        return code;
+    }
+    if let Some(account) = process::account() {
+        let mut list = PROCESS.pools.list.lock();
+        let handle = pool.expose_provenance();
+        if let Some(place) = list.iter().position(|known| known.handle == handle)
+            && let Some(known) = list.get_mut(place)
+        {
+            let live = PROCESS.pointers.owned_by(Owner::pool(place));
+            account.release(known.charged.saturating_sub(live));
+            *known = Pool { handle: 0, charged: 0, on_host: false };
+            PROCESS.pools.used.fetch_sub(1, Ordering::Release);
+        }
+    }
+    process::release_if_idle();
+    code
+}
+
+/// A place that memory may be in, as the driver describes it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: c_int,
+    number: c_int,
+}
+
+/// The beginning of what describes a new pool.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    kind: c_int,
+    handles: c_int,
+    location: Location,
+}
+
+/// `cuMemPoolCreate`: remembers where the pool's memory lies.
+pub(crate) unsafe extern "C" fn create(pool: *mut Handle, properties: *const PoolProperties) -> CuResult {
+    match process::lease() {
+        Way::Barred(code) => return code,
+        Way::Plain | Way::Leased(_) => {}
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuMemPoolCreate, pool => *mut Handle, properties => *const PoolProperties);
+        note(pool, code, (!properties.is_null()).then(|| &raw const (*properties).location));
+        code
+    }
+}
+
+/// Remembers where a pool lies that the driver has just named.
+unsafe fn note(pool: *const Handle, code: CuResult, location: Option<*const Location>) {
+    let Some(location) = location.filter(|location| !location.is_null()) else { return };
+    if code == SUCCESS && !pool.is_null() {
+        // SAFETY: the driver has just read the one and written the other.
+        let (pool, kind) = unsafe { (*pool, (*location).kind) };
+        PROCESS.pools.place(pool, Some(kind != LOCATION_DEVICE));
+    }
+}
+
+macro_rules! of_location {
+    ($name:ident, $entry:ident) => {
+        /// A pool by place and kind of memory.
+        pub(crate) unsafe extern "C" fn $name(
+            pool: *mut Handle,
+            location: *const Location,
+            kind: c_int,
+        ) -> CuResult {
+            match process::lease() {
+                Way::Barred(code) => return code,
+                Way::Plain | Way::Leased(_) => {}
+            }
+            // SAFETY: the caller's arguments.
+            unsafe {
+                let code = cuda!(Entry::$entry, pool => *mut Handle, location => *const Location,
+                    kind => c_int);
+                note(pool, code, Some(location));
+                code
+            }
+        }
+    };
+}
+
+of_location!(default_of_location, cuMemGetDefaultMemPool);
+of_location!(current_of_location, cuMemGetMemPool);
+
+/// Waits by the real function, then looks at the pools if there are any.
+macro_rules! synchronize {
+    ($name:ident, $entry:ident $(, $argument:ident: $type:ty)?) => {
+        /// Waits; afterwards pools may be smaller.
+        pub(crate) unsafe extern "C" fn $name($($argument: $type)?) -> CuResult {
+            if let Err(code) = process::context_possible() {
+                return code;
+            }
+            // SAFETY: the caller's arguments.
+            let code = unsafe { cuda!(Entry::$entry $(, $argument => $type)?) };
+            settle_all();
+            code
+        }
+    };
+}
+
+synchronize!(synchronize_context, cuCtxSynchronize);
+synchronize!(synchronize_context_v2, cuCtxSynchronize_v2, context: Handle);
+synchronize!(synchronize_stream, cuStreamSynchronize, stream: Handle);
+synchronize!(synchronize_stream_ptsz, cuStreamSynchronize_ptsz, stream: Handle);
+synchronize!(synchronize_event, cuEventSynchronize, event: Handle);

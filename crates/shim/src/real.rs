@@ -1,0 +1,225 @@
+//! The real functions behind the rows, found once each and kept.
+//!
+//! A library whose functions are kept is pinned: a program that closes its last handle must not leave this library
+//! with addresses into nothing.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::code::{
+    CuResult, NO_DEVICE, NOT_FOUND, NVML_FUNCTION_NOT_FOUND, NVML_LIBRARY_NOT_FOUND, NvmlReturn,
+};
+use crate::elf::Symbols;
+use crate::loaded::{self, Library};
+use crate::table::{COUNT, Entry};
+
+/// Kept in place of an address when the library has no such function.
+const ABSENT: usize = 1;
+
+static FOUND: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
+
+/// What became of looking for a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Real {
+    /// It is at this address.
+    At(usize),
+    /// The library is loaded and does not have it.
+    Absent,
+    /// The library is not loaded.
+    NoLibrary,
+}
+
+impl Real {
+    /// The address, if there is one.
+    pub(crate) const fn address(self) -> Option<usize> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::Absent | Self::NoLibrary => None,
+        }
+    }
+}
+
+/// The library that a row belongs to; none for the loader's own functions.
+pub(crate) fn library_of(entry: Entry) -> Option<Library> {
+    let name = entry.name().to_bytes();
+    if name.starts_with(b"cu") {
+        Some(Library::Driver)
+    } else if name.starts_with(b"nvml") {
+        Some(Library::Nvml)
+    } else {
+        None
+    }
+}
+
+/// Looks for the real function of a row.
+#[inline]
+pub(crate) fn find(entry: Entry) -> Real {
+    match FOUND.get(entry.index()).map_or(0, |slot| slot.load(Ordering::Acquire)) {
+        0 => look(entry),
+        ABSENT => Real::Absent,
+        address => Real::At(address),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look(entry: Entry) -> Real {
+    let address = match library_of(entry) {
+        None => loaded::libc_function(entry.name()),
+        Some(library) => match pinned(library) {
+            None => return Real::NoLibrary,
+            Some(symbols) => symbols.function(entry.name()),
+        },
+    };
+    if let Some(slot) = FOUND.get(entry.index()) {
+        slot.store(address.unwrap_or(ABSENT), Ordering::Release);
+    }
+    address.map_or(Real::Absent, Real::At)
+}
+
+/// Where a pinned library keeps its symbols, written once.
+struct Pin {
+    state: AtomicU32,
+    symbols: UnsafeCell<Symbols>,
+}
+
+const EMPTY: u32 = 0;
+const WRITING: u32 = 1;
+const WRITTEN: u32 = 2;
+
+// SAFETY: written by the one thread that turned the state from EMPTY, read only once it is WRITTEN.
+unsafe impl Sync for Pin {}
+
+impl Pin {
+    const fn new() -> Self {
+        Self { state: AtomicU32::new(EMPTY), symbols: UnsafeCell::new(Symbols::none()) }
+    }
+
+    fn get(&self) -> Option<Symbols> {
+        if self.state.load(Ordering::Acquire) != WRITTEN {
+            return None;
+        }
+        // SAFETY: nobody writes any more.
+        Some(unsafe { *self.symbols.get() })
+    }
+
+    fn set(&self, symbols: Symbols) {
+        if self.state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // SAFETY: this thread alone won the right to write.
+            unsafe { *self.symbols.get() = symbols };
+            self.state.store(WRITTEN, Ordering::Release);
+        }
+    }
+}
+
+static DRIVER: Pin = Pin::new();
+static NVML: Pin = Pin::new();
+
+/// The symbols of a loaded library, which is pinned from now on.
+fn pinned(library: Library) -> Option<Symbols> {
+    let pin = match library {
+        Library::Driver => &DRIVER,
+        Library::Nvml => &NVML,
+    };
+    if let Some(symbols) = pin.get() {
+        return Some(symbols);
+    }
+    let (symbols, path) = loaded::find(|object, symbols| {
+        object.is(library, symbols).then(|| (*symbols, object.path().as_ptr()))
+    })?;
+    keep_loaded(path);
+    pin.set(symbols);
+    Some(symbols)
+}
+
+/// Has the loader keep the object of this path for good. The path is the loader's own, so it finds that very object.
+fn keep_loaded(path: *const c_char) {
+    let Some(address) = loaded::libc_function(c"dlopen") else { return };
+    // SAFETY: the C library's dlopen has this form, and the path is the loader's own text.
+    unsafe {
+        let dlopen: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void =
+            core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
+        dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+    }
+}
+
+/// Whether somebody besides this library defines `name`, and if so, whether the first who does after the object that
+/// holds `caller` is the interposed library itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The interposed library.
+    Library,
+    /// Somebody else: another preload, or this library.
+    Other,
+    /// Nobody.
+    Nobody,
+}
+
+/// Who defines `entry` next after the object that holds `caller`, in the loader's order.
+pub(crate) fn next_after(caller: usize, entry: Entry) -> Next {
+    let library = library_of(entry);
+    let mut passed = false;
+    loaded::find(|object, symbols| {
+        if !passed {
+            passed = object.contains(caller);
+            return None;
+        }
+        symbols.function(entry.name())?;
+        let interposed = library.is_some_and(|library| object.is(library, symbols));
+        Some(if interposed { Next::Library } else { Next::Other })
+    })
+    .unwrap_or(Next::Nobody)
+}
+
+/// Whether any object but the one that holds `own` defines `name`.
+pub(crate) fn defined_outside(own: usize, name: &CStr) -> bool {
+    loaded::find(|object, symbols| (!object.contains(own) && symbols.function(name).is_some()).then_some(()))
+        .is_some()
+}
+
+/// The driver's answer for a function that it does not have.
+pub(crate) const fn missing_in_driver(real: Real) -> CuResult {
+    match real {
+        Real::Absent => NOT_FOUND,
+        Real::At(_) | Real::NoLibrary => NO_DEVICE,
+    }
+}
+
+/// NVML's answer for a function that it does not have.
+pub(crate) const fn missing_in_nvml(real: Real) -> NvmlReturn {
+    match real {
+        Real::Absent => NVML_FUNCTION_NOT_FOUND,
+        Real::At(_) | Real::NoLibrary => NVML_LIBRARY_NOT_FOUND,
+    }
+}
+
+/// Calls the real function of a row with arguments of the types told; the answer for a missing one comes from `$missing`.
+macro_rules! call_real {
+    ($missing:path, $entry:expr, $($argument:expr => $type:ty),* $(,)?) => {
+        match $crate::real::find($entry) {
+            $crate::real::Real::At(address) => {
+                let function: unsafe extern "C" fn($($type),*) -> i32 =
+                    core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(address));
+                function($($argument),*)
+            }
+            missing => $missing(missing),
+        }
+    };
+}
+
+/// [`call_real`] for functions of the driver.
+macro_rules! cuda {
+    ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {
+        $crate::real::call_real!($crate::real::missing_in_driver, $entry, $($argument => $type),*)
+    };
+}
+
+/// [`call_real`] for functions of NVML.
+macro_rules! nvml {
+    ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {
+        $crate::real::call_real!($crate::real::missing_in_nvml, $entry, $($argument => $type),*)
+    };
+}
+pub(crate) use {call_real, cuda, nvml};

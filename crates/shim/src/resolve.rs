@@ -1,0 +1,220 @@
+//! The ways by which a program finds functions: `dlsym`, `dlvsym` and `cuGetProcAddress`.
+//!
+//! The real resolver is always asked first and stays right about everything: what it does not find is not found,
+//! which version a caller gets is its choice. Only where it found a function that has a row, the row's entry point
+//! takes its place.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+
+use crate::code::{CuResult, SUCCESS};
+use crate::entry_points;
+use crate::process::{self, Mode};
+use crate::real::{self, Next, Real, cuda};
+use crate::table::{self, Entry};
+
+/// What a replaced `dlsym` does: jump to `jump`, or answer `answer` where that is 0.
+#[repr(C)]
+pub(crate) struct Decision {
+    jump: usize,
+    answer: usize,
+}
+
+impl Decision {
+    const fn jump(to: usize) -> Self {
+        Self { jump: to, answer: 0 }
+    }
+
+    const fn answer(answer: usize) -> Self {
+        Self { jump: 0, answer }
+    }
+}
+
+const DEFAULT: usize = 0;
+const NEXT: usize = usize::MAX;
+
+/// A version that no library has: asking for it fails as the real look-up would, with the loader's own error text.
+const NO_SUCH_VERSION: &CStr = c"not loaded";
+
+fn real_dlsym() -> usize {
+    real::find(Entry::dlsym).address().unwrap_or(0)
+}
+
+fn real_dlvsym() -> usize {
+    real::find(Entry::dlvsym).address().unwrap_or(0)
+}
+
+/// The row of a name, in a process that has to do with a pool.
+unsafe fn row(name: *const c_char) -> Option<Entry> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: a caller of dlsym passes a text.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    // Most names have nothing to do with GPUs; they must cost nothing.
+    if !matches!(name.first(), Some(b'c' | b'n' | b'd')) {
+        return None;
+    }
+    table::find(name).filter(|_| process::mode() == Mode::Held)
+}
+
+/// Decides for `dlsym(handle, name)`, called from `caller`.
+///
+/// # Safety
+/// `name` is a text or null.
+pub(crate) unsafe extern "C" fn decide_dlsym(handle: usize, name: *const c_char, caller: usize) -> Decision {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(real_dlsym()) };
+    let own = entry_points::address(entry);
+    match handle {
+        NEXT => decide_next(entry, caller, real_dlsym()),
+        // Our own symbol is found in the global scope even where the library is not loaded at all. Then the answer
+        // must be what it would be without us.
+        DEFAULT if !real::defined_outside(own, entry.name()) => {
+            Decision { jump: real_dlvsym(), answer: NO_SUCH_VERSION.as_ptr().expose_provenance() }
+        }
+        DEFAULT => Decision::jump(real_dlsym()),
+        _ => {
+            let address = real_dlsym();
+            if address == 0 {
+                return Decision::answer(0);
+            }
+            // SAFETY: the real dlsym with the caller's arguments. It sees this library as the caller, which matters
+            // for the two special handles only.
+            let found = unsafe {
+                let dlsym: unsafe extern "C" fn(usize, *const c_char) -> usize =
+                    core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
+                dlsym(handle, name)
+            };
+            if found == own && !real::defined_outside(own, entry.name()) {
+                return Decision {
+                    jump: real_dlvsym(),
+                    answer: NO_SUCH_VERSION.as_ptr().expose_provenance(),
+                };
+            }
+            Decision::answer(replaced(entry, found))
+        }
+    }
+}
+
+/// Decides for `dlvsym(handle, name, version)`, called from `caller`.
+///
+/// # Safety
+/// `name` is a text or null.
+pub(crate) unsafe extern "C" fn decide_dlvsym(
+    handle: usize,
+    name: *const c_char,
+    version: *const c_char,
+    caller: usize,
+) -> Decision {
+    let address = real_dlvsym();
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(address) };
+    if handle == NEXT {
+        return decide_next(entry, caller, address);
+    }
+    if address == 0 {
+        return Decision::answer(0);
+    }
+    // SAFETY: the real dlvsym with the caller's arguments.
+    let found = unsafe {
+        let dlvsym: unsafe extern "C" fn(usize, *const c_char, *const c_char) -> usize =
+            core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
+        dlvsym(handle, name, version)
+    };
+    if found == 0 && handle == DEFAULT {
+        // The caller's own scope may know more than ours.
+        return Decision::jump(address);
+    }
+    Decision::answer(replaced(entry, found))
+}
+
+/// `RTLD_NEXT`: what comes after the caller. If that is the interposed library, the row's entry point takes its
+/// place (which never asks for what comes next itself, so no circle can arise); everything else is the loader's
+/// business.
+fn decide_next(entry: Entry, caller: usize, resolver: usize) -> Decision {
+    // Other preloads fetch the real dlsym so; they get ours, or their look-ups would lead past this library.
+    let loader_function = real::library_of(entry).is_none();
+    if loader_function || real::next_after(caller, entry) == Next::Library {
+        return Decision::answer(entry_points::address(entry));
+    }
+    Decision::jump(resolver)
+}
+
+/// The entry point of the row if `found` is the real function, else `found`.
+fn replaced(entry: Entry, found: usize) -> usize {
+    if found != 0 && real::find(entry) == Real::At(found) { entry_points::address(entry) } else { found }
+}
+
+/// Puts the entry point of a row in the place of the real function that `cuGetProcAddress` found for `symbol`.
+///
+/// The row is known by the address that was found, not by the name: so the caller gets the version and the stream
+/// semantics that the driver chose for it.
+unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void) {
+    if symbol.is_null() || function.is_null() || process::mode() == Mode::Pass {
+        return;
+    }
+    // SAFETY: the driver has accepted both.
+    let (name, found) = unsafe { (CStr::from_ptr(symbol).to_bytes(), (*function).expose_provenance()) };
+    if found == 0 {
+        return;
+    }
+    if let Some(entry) = table::variants(name).find(|&entry| real::find(entry) == Real::At(found)) {
+        // SAFETY: as above.
+        unsafe { *function = ptr::with_exposed_provenance_mut(entry_points::address(entry)) };
+    }
+}
+
+/// `cuGetProcAddress` of CUDA 11.3.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe extern "C" fn get_proc_address(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let code = cuda!(Entry::cuGetProcAddress, symbol => *const c_char, function => *mut *mut c_void,
+            version => c_int, flags => u64);
+        if code == SUCCESS {
+            replace(symbol, function);
+        }
+        code
+    }
+}
+
+macro_rules! get_proc_address {
+    ($(#[$doc:meta])* $name:ident, $entry:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the driver's.
+        pub(crate) unsafe extern "C" fn $name(
+            symbol: *const c_char,
+            function: *mut *mut c_void,
+            version: c_int,
+            flags: u64,
+            status: *mut c_int,
+        ) -> CuResult {
+            // SAFETY: the caller's arguments.
+            unsafe {
+                let code = cuda!(Entry::$entry, symbol => *const c_char, function => *mut *mut c_void,
+                    version => c_int, flags => u64, status => *mut c_int);
+                if code == SUCCESS {
+                    replace(symbol, function);
+                }
+                code
+            }
+        }
+    };
+}
+
+get_proc_address!(
+    /// `cuGetProcAddress` since CUDA 12.
+    get_proc_address_v2, cuGetProcAddress_v2);
+get_proc_address!(
+    /// The same, as programs with per-thread default streams may ask for it.
+    get_proc_address_v2_ptsz, cuGetProcAddress_v2_ptsz);

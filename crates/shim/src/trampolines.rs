@@ -1,0 +1,250 @@
+//! The few pieces of assembly: entry points that must leave every argument alone, or must not be seen as the caller.
+//!
+//! A gate and a launch take any number of arguments of any kind, so they may touch only what the calling convention
+//! leaves free before a function begins (`rax`, `r10`, `r11`). `dlsym` must be left by a jump, because the real one
+//! looks at the address that it will return to.
+
+use core::arch::naked_asm;
+use core::ffi::{c_char, c_void};
+use core::mem::offset_of;
+
+use crate::code::{CuResult, INVALID_CONTEXT};
+use crate::process::{self, Mode, PROCESS, Process, Stage, Way};
+use crate::real::{self, missing_in_driver};
+use crate::resolve;
+use crate::table::{Class, Entry};
+
+const _: () = assert!(offset_of!(Process, targets) == 0);
+
+/// Where a row's target lies in the state.
+pub(crate) const fn target_offset(entry: Entry) -> usize {
+    entry.index() * 8
+}
+
+/// Where the address of the mark lies in the state.
+pub(crate) const MARK_OFFSET: usize = offset_of!(Process, submitted);
+
+/// A gate's body: jump to the target if there is one, else find out what to do.
+macro_rules! gate {
+    ($entry:expr) => {
+        core::arch::naked_asm!(
+            "mov r11, qword ptr [rip + {state} + {target}]",
+            "test r11, r11",
+            "je 2f",
+            "jmp r11",
+            "2:",
+            "mov eax, {row}",
+            "jmp {slow}",
+            state = sym $crate::process::PROCESS,
+            target = const $crate::trampolines::target_offset($entry),
+            row = const $entry.index(),
+            slow = sym $crate::trampolines::not_open,
+        )
+    };
+}
+
+/// An identity row's body: as a gate's; what to do without a target may be to call `hook`.
+macro_rules! identity {
+    ($entry:expr, $hook:path) => {
+        core::arch::naked_asm!(
+            "mov r11, qword ptr [rip + {state} + {target}]",
+            "test r11, r11",
+            "je 2f",
+            "jmp r11",
+            "2:",
+            "mov eax, {row}",
+            "lea r10, [rip + {hook}]",
+            "jmp {slow}",
+            state = sym $crate::process::PROCESS,
+            target = const $crate::trampolines::target_offset($entry),
+            row = const $entry.index(),
+            hook = sym $hook,
+            slow = sym $crate::trampolines::not_open,
+        )
+    };
+}
+
+/// A launch's body: as a gate's, and the ledger's mark for submitted work is set where it is not.
+macro_rules! launch {
+    ($entry:expr) => {
+        core::arch::naked_asm!(
+            "mov r11, qword ptr [rip + {state} + {target}]",
+            "test r11, r11",
+            "je 2f",
+            "mov r10, qword ptr [rip + {state} + {mark}]",
+            "cmp dword ptr [r10], 0",
+            "jne 3f",
+            "mov dword ptr [r10], 1",
+            "3:",
+            "jmp r11",
+            "2:",
+            "mov eax, {row}",
+            "jmp {slow}",
+            state = sym $crate::process::PROCESS,
+            target = const $crate::trampolines::target_offset($entry),
+            mark = const $crate::trampolines::MARK_OFFSET,
+            row = const $entry.index(),
+            slow = sym $crate::trampolines::not_open,
+        )
+    };
+}
+
+/// A hook's body: be the function of that path, under another name.
+macro_rules! forward {
+    ($hook:path) => {
+        core::arch::naked_asm!("jmp {hook}", hook = sym $hook)
+    };
+}
+pub(crate) use {forward, gate, identity, launch};
+
+/// The way of a gate or launch whose target is not set: asks [`open`] with all arguments saved, then goes on to the
+/// real function as if nothing had happened, or returns the error. The row's index comes in `eax`, an identity row's
+/// own function in `r10`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn not_open() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 128",
+        "movups [rsp], xmm0",
+        "movups [rsp + 16], xmm1",
+        "movups [rsp + 32], xmm2",
+        "movups [rsp + 48], xmm3",
+        "movups [rsp + 64], xmm4",
+        "movups [rsp + 80], xmm5",
+        "movups [rsp + 96], xmm6",
+        "movups [rsp + 112], xmm7",
+        "mov edi, eax",
+        "mov rsi, r10",
+        "call {open}",
+        "mov r11, rax",
+        "mov eax, edx",
+        "movups xmm0, [rsp]",
+        "movups xmm1, [rsp + 16]",
+        "movups xmm2, [rsp + 32]",
+        "movups xmm3, [rsp + 48]",
+        "movups xmm4, [rsp + 64]",
+        "movups xmm5, [rsp + 80]",
+        "movups xmm6, [rsp + 96]",
+        "movups xmm7, [rsp + 112]",
+        "add rsp, 128",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "pop rbp",
+        "test r11, r11",
+        "je 2f",
+        "jmp r11",
+        "2:",
+        "ret",
+        open = sym open,
+    )
+}
+
+/// What [`not_open`] does next: jump to `address`, or return `code` where that is 0.
+#[repr(C)]
+pub(crate) struct Opened {
+    address: usize,
+    code: CuResult,
+}
+
+/// Does what a row's class asks for before its first call.
+extern "C" fn open(row: u32, hook: usize) -> Opened {
+    let barred = |code| Opened { address: 0, code };
+    let Some(entry) = Entry::from_index(row as usize) else { return barred(INVALID_CONTEXT) };
+    let address = match real::find(entry) {
+        real::Real::At(address) => address,
+        missing => return barred(missing_in_driver(missing)),
+    };
+    let go = Opened { address, code: 0 };
+    if process::mode() == Mode::Pass {
+        process::open_row(entry, address);
+        return go;
+    }
+    let stage = process::stage();
+    match entry.class() {
+        Class::Identity if stage == Stage::Initialised => Opened { address: hook, code: 0 },
+        Class::NeedsContext if stage == Stage::Initialised => barred(INVALID_CONTEXT),
+        Class::Identity if stage != Stage::Ready => go,
+        Class::Gate | Class::NeedsContext | Class::Identity if stage == Stage::Ready => {
+            process::open_row(entry, address);
+            go
+        }
+        _ => match process::lease() {
+            Way::Plain => go,
+            Way::Leased(account) => {
+                if entry.class() == Class::Launches {
+                    account.slot().mark_submitted();
+                }
+                process::open_row(entry, address);
+                go
+            }
+            Way::Barred(code) => barred(code),
+        },
+    }
+}
+
+/// `dlsym`: decides by [`resolve::decide_dlsym`], then answers, or jumps to the real one with the caller's arguments.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdx, [rsp + 24]",
+        "call {decide}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "je 2f",
+        // Where the jump goes to dlvsym, the second half of the decision is its version; dlsym does not look at it.
+        "jmp rax",
+        "2:",
+        "mov rax, rdx",
+        "ret",
+        decide = sym resolve::decide_dlsym,
+    )
+}
+
+/// `dlvsym`: likewise, by [`resolve::decide_dlvsym`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlvsym(
+    _handle: *mut c_void,
+    _name: *const c_char,
+    _version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rcx, [rsp + 24]",
+        "call {decide}",
+        "mov r11, rdx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "je 2f",
+        "jmp rax",
+        "2:",
+        "mov rax, r11",
+        "ret",
+        decide = sym resolve::decide_dlvsym,
+    )
+}
+
+const _: () = {
+    // `open` answers in rax and rdx only while its answer has two words.
+    assert!(size_of::<Opened>() == 16);
+    let _ = &raw const PROCESS;
+};
