@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{agent, ask, check_config, control, demo, probe_cards, run, status, stop};
+use crate::{agent, ask, check_config, control, demo, names, operands, probe_cards, run, status, stop};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -30,6 +30,10 @@ enum Command {
     Stop(stop::Args),
     /// Checks that the nodes of a dump advertise what their workload label says.
     CheckConfig(check_config::Args),
+    /// Lists the software that each use of a node brings with it.
+    Operands(operands::Args),
+    /// Tells what resource names stand for, and what a card or vGPU type will be called.
+    Names(names::Args),
     /// Shows four programs share two simulated cards; needs no GPU.
     Demo(demo::Args),
     /// A GPU program that ends when its standard input closes (the demo runs four of them).
@@ -52,6 +56,8 @@ impl Cli {
             Command::Status(args) => status::run(&args),
             Command::Stop(args) => stop::run(&args),
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
+            Command::Operands(args) => operands::run(&args),
+            Command::Names(args) => names::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::DemoProgram(args) => demo::run_program(&args),
             Command::Control(args) => control::run(args),

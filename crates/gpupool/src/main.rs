@@ -9,6 +9,8 @@ mod control;
 mod demo;
 mod dump;
 mod installation;
+mod names;
+mod operands;
 mod probe_cards;
 mod run;
 mod status;
