@@ -27,12 +27,21 @@ pub(crate) struct Kernel {
     pub(crate) registers: u32,
 }
 
+/// One variable on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: CString,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// What it holds at first; shorter than it is where the rest is zeros. Text is not read for values.
+    pub(crate) initial: Vec<u8>,
+}
+
 /// What a piece of code declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<Kernel>,
-    /// Variables on the device: name and size in bytes.
-    pub(crate) variables: Vec<(CString, u64)>,
+    pub(crate) variables: Vec<Variable>,
     /// The architecture it was made for, 10 × major + minor.
     pub(crate) architecture: u32,
 }

@@ -15,8 +15,8 @@ use crate::{
     driver::ready,
     error::{CuError, Res},
     handles::{Handle, Registry},
-    image::{Image, Kernel},
-    space::{self, Kind},
+    image::{Image, Kernel, Variable},
+    space::{self, Copy, Fill, Kind, Side},
     sync::lock,
 };
 
@@ -99,8 +99,8 @@ pub(crate) fn load(image: Image) -> Res<Handle> {
 
 fn load_into(context: &Context, image: Arc<Image>) -> Res<Handle> {
     let mut variables = Vec::new();
-    for (_, size) in &image.variables {
-        match space::allocate(Kind::Variable, (*size).max(1), context.owner(), 0) {
+    for variable in &image.variables {
+        match place(variable, context) {
             Ok(address) => variables.push(address),
             Err(error) => {
                 release_variables(&variables);
@@ -110,6 +110,16 @@ fn load_into(context: &Context, image: Arc<Image>) -> Res<Handle> {
     }
     let functions = Mutex::default();
     Ok(MODULES.add(Module { context: context.handle, image, variables, functions }))
+}
+
+/// Takes memory for a variable and gives it its first value.
+fn place(variable: &Variable, context: &Context) -> Res<u64> {
+    let size = variable.size.max(1);
+    let address = space::allocate(Kind::Variable, size, context.owner(), 0)?;
+    Fill { to: address, pattern: [0; 4], unit: 1, count: size, rows: 1, pitch: 0 }.run()?;
+    let values = Side::Host(variable.initial.as_ptr() as u64);
+    Copy::plain(Side::Device(address), values, variable.initial.len() as u64).run()?;
+    Ok(address)
 }
 
 fn release_variables(variables: &[u64]) {
@@ -240,9 +250,9 @@ impl Module {
 
     /// Address and size of the variable called `name`.
     pub(crate) fn variable(&self, name: &CStr) -> Res<(u64, u64)> {
-        let place = self.image.variables.iter().position(|variable| variable.0.as_c_str() == name);
+        let place = self.image.variables.iter().position(|variable| variable.name.as_c_str() == name);
         let place = place.ok_or(CuError::NOT_FOUND)?;
-        Ok((self.variables[place], self.image.variables[place].1))
+        Ok((self.variables[place], self.image.variables[place].size))
     }
 }
 

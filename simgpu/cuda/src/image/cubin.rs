@@ -6,10 +6,10 @@ use std::ffi::CString;
 use object::{
     LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolFlags,
     elf::{FileHeader64, STT_FUNC, STT_OBJECT},
-    read::elf::{ElfFile64, FileHeader as _, SectionHeader as _},
+    read::elf::{ElfFile64, ElfSymbol64, FileHeader as _, SectionHeader as _},
 };
 
-use super::{Image, Kernel};
+use super::{Image, Kernel, Variable};
 use crate::error::{CuError, Res};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
@@ -69,10 +69,19 @@ pub(super) fn parse(bytes: &[u8]) -> Res<Image> {
             && symbol.section_index().is_some()
             && let Ok(name) = CString::new(name)
         {
-            image.variables.push((name, symbol.size()));
+            let initial = initial(&elf, &symbol).unwrap_or_default();
+            image.variables.push(Variable { name, size: symbol.size(), initial });
         }
     }
     Ok(image)
+}
+
+/// The bytes of a variable that the file brings along; none for one that starts as zeros.
+fn initial(elf: &Elf<'_>, symbol: &ElfSymbol64<'_, '_, LittleEndian>) -> Option<Vec<u8>> {
+    let section = elf.section_by_index(symbol.section_index()?).ok()?;
+    let start = usize::try_from(symbol.address().checked_sub(section.address())?).ok()?;
+    let end = start.checked_add(usize::try_from(symbol.size()).ok()?)?;
+    section.data().ok()?.get(start..end).map(<[u8]>::to_vec)
 }
 
 /// The number of the architecture (90 for `sm_90`): the lowest byte of the flags up to ABI version 7, the second

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 
-use super::{Image, Kernel};
+use super::{Image, Kernel, Variable};
 use crate::error::{CuError, Res};
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_PTX` where the text is no PTX.
@@ -177,9 +177,9 @@ fn shared(tokens: &[&str]) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-fn variable(tokens: &[&str]) -> Option<(CString, u64)> {
+fn variable(tokens: &[&str]) -> Option<Variable> {
     let (name, _, size) = declared(tokens)?;
-    Some((CString::new(name).ok()?, size as u64))
+    Some(Variable { name: CString::new(name).ok()?, size: size as u64, initial: Vec::new() })
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
     fn module_variables_have_sizes() {
         let image = parse(SAMPLE).unwrap();
         let sizes: Vec<_> =
-            image.variables.iter().map(|(name, size)| (name.to_str().unwrap(), *size)).collect();
+            image.variables.iter().map(|one| (one.name.to_str().unwrap(), one.size)).collect();
         assert_eq!(sizes, [("table", 400), ("pair", 8)]);
     }
 

@@ -1,6 +1,6 @@
 //! What processes do to each other through the shared cards: fill them, die on them, lose them.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::exit, reason = "a test")]
-#![allow(missing_debug_implementations, unreachable_pub, reason = "a test program")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::exit, clippy::print_stdout, reason = "a test program")]
+#![allow(missing_debug_implementations, missing_docs, unreachable_pub, reason = "a test program")]
 
 mod membership;
 mod memory;

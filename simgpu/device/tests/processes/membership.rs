@@ -39,7 +39,9 @@ fn listing() {
     let context = card.model().context_memory;
     machine.join().unwrap().take_memory(1, GRANULE).unwrap();
     let mut peers = [Peer::start("member", &[]), Peer::start("member", &[])];
-    peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "ready"));
+    for peer in &mut peers {
+        peer.expect("ready");
+    }
     let mut wanted: Vec<_> = peers.iter().map(|peer| (Some(peer.pid()), context + 2 * GRANULE, 1)).collect();
     wanted.push((Some(std::process::id()), GRANULE, 0));
     wanted.sort_unstable();
@@ -97,7 +99,7 @@ fn closed_descriptors() {
     // SAFETY: descriptors above the standard three are the state file's only.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     let mut peer = Peer::start("successor", &[]);
-    assert_eq!(peer.hear(), "ready");
+    peer.expect("ready");
     assert_eq!(process.take_memory(0, GRANULE), Err(TakeError::PlaceLost));
     process.give_memory(0, GRANULE);
     let fresh = Machine::open_from_env().unwrap();

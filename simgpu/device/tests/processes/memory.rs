@@ -51,7 +51,9 @@ fn fill_together() {
     // An odd amount first, so that the card does not divide evenly.
     machine.join().unwrap().take_memory(0, 3 * MIB + 7 * GRANULE - 1).unwrap();
     let mut peers: Vec<_> = (0..4).map(|_| Peer::start("filler", &[])).collect();
-    peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "ready"));
+    for peer in &mut peers {
+        peer.expect("ready");
+    }
     peers.iter_mut().for_each(Peer::go_on);
     for _ in 0..200 {
         assert!(card.used_memory() <= card.total_memory());
@@ -80,14 +82,18 @@ fn one_of_two() {
         return;
     }
     let mut peers = [Peer::start("taker", &[]), Peer::start("taker", &[])];
-    peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "ready"));
+    for peer in &mut peers {
+        peer.expect("ready");
+    }
     for _ in 0..300 {
         peers.iter_mut().for_each(Peer::go_on);
         let mut answers: Vec<_> = peers.iter_mut().map(Peer::hear).collect();
         answers.sort();
         assert_eq!(answers, ["got", "refused"]);
         peers.iter_mut().for_each(Peer::go_on);
-        peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "given"));
+        for peer in &mut peers {
+            peer.expect("given");
+        }
     }
 }
 
@@ -108,7 +114,9 @@ fn kills() {
     }
     for round in 0..20 {
         let mut peers: Vec<_> = (0..3).map(|_| Peer::start("churner", &[])).collect();
-        peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "ready"));
+        for peer in &mut peers {
+            peer.expect("ready");
+        }
         // Let them work until all of them hold something, then strike at some instruction.
         eventually("every churner holds something", || {
             machine.cards().map(|card| card.processes().len()).max() == Some(3)
@@ -139,7 +147,7 @@ fn refusal_sweeps() {
     }
     let process = machine.join().unwrap();
     let mut peer = Peer::start("holder", &[]);
-    assert_eq!(peer.hear(), "full");
+    peer.expect("full");
     assert_eq!(process.take_memory(0, 1), Err(TakeError::NoMemory));
     peer.kill();
     process.take_memory(0, total).unwrap();

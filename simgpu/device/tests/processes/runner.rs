@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Longest that a scenario may take. Nothing waits that long unless something is broken.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 const SCENARIO: &str = "SCENARIO";
 const ROLE: &str = "ROLE";
 
@@ -18,7 +18,7 @@ const ROLE: &str = "ROLE";
 #[derive(Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
-    /// Environment of its process, besides SIMGPU_STATE.
+    /// Environment of its process, besides `SIMGPU_STATE`.
     pub env: &'static [(&'static str, &'static str)],
     pub run: fn(),
 }
@@ -128,6 +128,11 @@ impl Peer {
         line.trim().to_owned()
     }
 
+    /// Waits for a line that must be `word`.
+    pub fn expect(&mut self, word: &str) {
+        assert_eq!(self.hear(), word);
+    }
+
     /// Lets it go on from [`pause`].
     pub fn go_on(&mut self) {
         self.input.write_all(b"\n").unwrap();
@@ -167,7 +172,7 @@ pub fn pause() {
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(60), "never happened: {what}");
+        assert!(started.elapsed() < Duration::from_mins(1), "never happened: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -30,7 +30,9 @@ fn race() {
     }
     let mut peers: Vec<_> = (0..8).map(|_| Peer::start("comer", &[])).collect();
     peers.iter_mut().for_each(Peer::go_on);
-    peers.iter_mut().for_each(|peer| assert_eq!(peer.hear(), "open"));
+    for peer in &mut peers {
+        peer.expect("open");
+    }
     let machine = Machine::open_from_env().unwrap();
     assert_eq!(machine.card(0).unwrap().processes().len(), 8);
     let left: Vec<_> = std::fs::read_dir(state_path().parent().unwrap()).unwrap().collect();
@@ -60,7 +62,7 @@ fn identity() {
     let machine = Machine::open_from_env().unwrap();
     let cards: Vec<_> = machine.cards().collect();
     assert_eq!(cards.len(), 3);
-    let mut uuids: Vec<_> = cards.iter().map(|card| card.uuid()).collect();
+    let mut uuids: Vec<_> = cards.iter().map(simgpu_device::Card::uuid).collect();
     uuids.dedup();
     assert_eq!(uuids.len(), 3);
     // Fixed for ever: scripts and journals name cards by these.

@@ -28,7 +28,7 @@ fn no_overlap() {
         return;
     }
     let mut peer = Peer::start("booker", &[]);
-    assert_eq!(peer.hear(), "ready");
+    peer.expect("ready");
     peer.go_on();
     let mut bookings: Vec<_> = book().into_iter().map(|booking| (booking.start, booking.end)).collect();
     for _ in 0..200 {
@@ -51,7 +51,7 @@ fn utilisation() {
         return;
     }
     let mut peer = Peer::start("idler", &[]);
-    assert_eq!(peer.hear(), "ready");
+    peer.expect("ready");
     let process = machine.join().unwrap();
     process.open_context(0).unwrap();
     assert_eq!(card.utilisation(), 0);

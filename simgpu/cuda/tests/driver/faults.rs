@@ -1,0 +1,93 @@
+//! Faults to order: wrong answers, slowness, a lost card.
+
+use simgpu_device::{Machine, now_ns};
+
+use crate::{
+    api::{
+        DEVICE_UNAVAILABLE, Handle, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, cu, empty_kernel, get, launch,
+        memory_info, start,
+    },
+    runner::Scenario,
+};
+
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "the_ordered_call_fails_and_only_that_one",
+        env: &[("SIMGPU_FAULTS", "cuMemAlloc_v2=2@3")],
+        run: third_call,
+    },
+    Scenario {
+        name: "a_slow_call_is_slow",
+        env: &[("SIMGPU_FAULTS", "cuCtxCreate_v2=slow:80ms")],
+        run: slow,
+    },
+    Scenario {
+        name: "initialisation_can_fail",
+        env: &[("SIMGPU_FAULTS", "cuInit=100@1")],
+        run: failing_init,
+    },
+    Scenario {
+        name: "nonsense_is_reported_and_nothing_works",
+        env: &[("SIMGPU_FAULTS", "cuInit")],
+        run: nonsense,
+    },
+    Scenario {
+        name: "a_lost_card_answers_unavailable_until_made_anew",
+        env: &[("SIMGPU_CARDS", "2")],
+        run: lost,
+    },
+];
+
+fn third_call() {
+    let _context = start();
+    let answers: Vec<_> = (0..4)
+        .map(|_| {
+            let mut pointer = 0;
+            cu!(cuMemAlloc_v2(&raw mut pointer, 512))
+        })
+        .collect();
+    assert_eq!(answers, [SUCCESS, SUCCESS, OUT_OF_MEMORY, SUCCESS]);
+}
+
+fn slow() {
+    assert_eq!(cu!(cuInit(0)), SUCCESS);
+    let begun = now_ns();
+    let _context: Handle = get!(cuCtxCreate_v2(0, 0));
+    assert!(now_ns() >= begun + 80_000_000);
+}
+
+fn failing_init() {
+    let mut count = 0;
+    assert_eq!(cu!(cuInit(0)), 100);
+    assert_eq!(cu!(cuDeviceGetCount(&raw mut count)), NOT_INITIALIZED);
+    assert_eq!(cu!(cuInit(0)), SUCCESS);
+}
+
+fn nonsense() {
+    assert_eq!(cu!(cuInit(0)), 802);
+}
+
+fn lost() {
+    let context = start();
+    let card = Machine::open_from_env().unwrap().card(0).unwrap();
+    let kernel = empty_kernel();
+    let pointer: u64 = get!(cuMemAlloc_v2(512));
+    card.lose();
+    let (mut other, mut made) = (0, 0);
+    assert_eq!(cu!(cuMemAlloc_v2(&raw mut other, 512)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuMemFree_v2(pointer)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuCtxSynchronize()), DEVICE_UNAVAILABLE);
+    assert_eq!(launch(kernel, 0), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuCtxCreate_v2(&raw mut made, 0, 0)), DEVICE_UNAVAILABLE);
+    // The other card goes on.
+    let _second: Handle = get!(cuCtxCreate_v2(0, 1));
+    assert_eq!(cu!(cuCtxSynchronize()), SUCCESS);
+    // What was made before the loss stays dead when the card is back.
+    card.recover();
+    assert_eq!(cu!(cuCtxSetCurrent(context)), SUCCESS);
+    assert_eq!(cu!(cuCtxSynchronize()), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuCtxDestroy_v2(context)), SUCCESS);
+    assert_eq!(card.used_memory(), 0);
+    let _fresh: Handle = get!(cuCtxCreate_v2(0, 0));
+    assert_eq!(memory_info().1 as u64, card.total_memory());
+}

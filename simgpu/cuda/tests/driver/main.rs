@@ -1,0 +1,31 @@
+//! The driver through its C interface, as programs use it. Each scenario is a process of its own: the driver reads the
+//! environment once, and some scenarios fork, lose their card or fill it.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::exit, clippy::print_stdout, reason = "a test program")]
+#![allow(missing_debug_implementations, missing_docs, unreachable_pub, reason = "a test program")]
+
+mod api;
+mod contexts;
+mod faults;
+mod identity;
+mod images;
+mod memory;
+mod pools;
+#[path = "../../../device/tests/processes/runner.rs"]
+mod runner;
+mod streams;
+mod time;
+
+fn main() -> std::process::ExitCode {
+    let suites = [
+        identity::SCENARIOS,
+        contexts::SCENARIOS,
+        memory::SCENARIOS,
+        pools::SCENARIOS,
+        streams::SCENARIOS,
+        images::SCENARIOS,
+        time::SCENARIOS,
+        faults::SCENARIOS,
+    ];
+    let scenarios: Vec<_> = suites.into_iter().flatten().copied().collect();
+    runner::main(&scenarios)
+}
