@@ -49,7 +49,7 @@ def buffers(device, stream):
 def kernels(stream, buffer):
     code = ObjectCode.from_ptx(PTX)
     kernel = code.get_kernel("scale")
-    say("threads of a block", kernel.attributes.max_threads_per_block())
+    say("threads of a block", kernel.attributes.max_threads_per_block)
     say("arguments", kernel.num_arguments)
     launch(stream, LaunchConfig(grid=4, block=256), kernel, buffer, 2)
     stream.sync()
