@@ -55,7 +55,8 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     let (candidate, leading) = Candidate::new(leases, config.lease_name, config.identity.clone());
     let (stop_candidate, candidate_stops) = watch::channel(false);
-    let candidate = tokio::spawn(candidate.run(candidate_stops));
+    let mut election = JoinSet::new();
+    election.spawn(candidate.run(candidate_stops));
 
     let (policies_in, policies) = watch::channel(None);
     let mut side_tasks = JoinSet::new();
@@ -86,7 +87,7 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
     controller.run(asks, stop).await;
     // The lease is given up last: whoever takes over must not meet writes of ours.
     let _ = stop_candidate.send(true);
-    if let Err(failure) = candidate.await {
+    if let Some(Err(failure)) = election.join_next().await {
         warn!(%failure, "the election ended badly");
     }
 }

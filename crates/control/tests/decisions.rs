@@ -1,5 +1,7 @@
 //! What is written to a node, for every use, label, flag and state of its status; pure.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod support;
 
 use gpupool_control::finding::Reason;
