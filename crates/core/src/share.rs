@@ -182,3 +182,51 @@ impl From<Share> for ShareFields {
         Self { request: share.request, limit: share.limit }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_is_both_and_two_are_request_and_limit() {
+        let share: Share = "50".parse().unwrap();
+        assert_eq!((share.request().get(), share.limit().get()), (50, 50));
+        let share: Share = "1:100".parse().unwrap();
+        assert_eq!((share.request().get(), share.limit().get()), (1, 100));
+        assert_eq!(share.to_string().parse(), Ok(share));
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_the_range() {
+        let not_a_number = ["", "x", "50%", "5 0", " 50", "+50", "-1", "1.5", "50:", ":50", ":", "½"];
+        let out_of_range = ["0", "101", "0:50", "50:101", "256", "99999999999999999999999"];
+        let tables: [(&[&str], fn(&ShareError) -> bool); 4] = [
+            (&not_a_number, |error| matches!(error, ShareError::NotANumber { .. })),
+            (&out_of_range, |error| matches!(error, ShareError::OutOfRange { .. })),
+            (&["51:50"], |error| matches!(error, ShareError::RequestOverLimit { .. })),
+            (&["1:2:3", "::"], |error| matches!(error, ShareError::TooManyParts { .. })),
+        ];
+        for (texts, is_the_reason) in tables {
+            for text in texts {
+                let error = text.parse::<Share>().unwrap_err();
+                assert!(is_the_reason(&error), "`{text}`: {error:?}");
+                let sentence = error.to_string();
+                assert!(sentence.contains("from 1 to 100"), "`{text}`: {sentence}");
+            }
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn what_is_read_back_is_checked_as_well() {
+        let share: Share = "50:100".parse().unwrap();
+        let json = serde_json::to_string(&share).unwrap();
+        assert_eq!(json, r#"{"request":50,"limit":100}"#);
+        assert_eq!(serde_json::from_str::<Share>(&json).unwrap(), share);
+        for bad in
+            [r#"{"request":0,"limit":1}"#, r#"{"request":2,"limit":1}"#, r#"{"request":1,"limit":300}"#]
+        {
+            assert!(serde_json::from_str::<Share>(bad).is_err(), "{bad}");
+        }
+    }
+}

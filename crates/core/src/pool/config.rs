@@ -43,7 +43,7 @@ pub struct Qos {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
-    /// The cards, in any order; UUIDs and indices are unique. May be empty: cards can come later.
+    /// The cards, in any order; no UUID twice. May be empty: cards can come later.
     pub cards: Vec<Card>,
     /// How they are shared.
     pub policy: Policy,

@@ -79,10 +79,18 @@ pub enum Event {
         /// Which card.
         card: CardUuid,
     },
-    /// A card that wasn't there. Refused when its UUID or index is known.
+    /// A card that wasn't there. Refused when its UUID is known.
     CardAdded {
         /// The card.
         card: Card,
+    },
+    /// The machine numbers a card differently now, as after others went or came. Two cards may have the same index
+    /// meanwhile: the one that was in the pool first then comes first.
+    CardRenumbered {
+        /// Which card.
+        card: CardUuid,
+        /// Its index now.
+        index: u32,
     },
     /// Other quality of service. Who was told to terminate before goes on terminating, with the grace it was
     /// given, also when pre-emption is switched off.

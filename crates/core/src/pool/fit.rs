@@ -115,7 +115,8 @@ impl Pool {
     }
 }
 
-/// Of the cards with room for `load`, the one left fullest; of equals the one with the lowest index.
+/// Of the cards with room for `load`, the one left fullest; of equals the one with the lowest index, and of those
+/// the first.
 pub(super) fn best_fit<'a>(
     cards: impl Iterator<Item = (CardSlot, &'a CardRecord, Load)>,
     load: Load,

@@ -1,4 +1,4 @@
-//! Cards that are lost, come back, or are new.
+//! Cards that are lost, come back, are new, or get another number.
 
 use super::Pool;
 use super::action::Action;
@@ -32,19 +32,18 @@ impl Pool {
     }
 
     pub(super) fn card_added(&mut self, card: Card) -> Result<(), Refusal> {
-        for known in self.cards.iter().map(|record| &record.card) {
-            if known.uuid == card.uuid {
-                return Err(Refusal::CardExists { card: card.uuid });
-            }
-            if known.index == card.index {
-                let holder = known.uuid.clone();
-                return Err(Refusal::IndexTaken { card: card.uuid, index: card.index, holder });
-            }
+        if self.card_slot(&card.uuid).is_ok() {
+            return Err(Refusal::CardExists { card: card.uuid });
         }
         self.cards.push(CardRecord::new(card, false));
         if self.policy == Policy::Static {
             self.lanes.push(Lane::default());
         }
+        Ok(())
+    }
+    pub(super) fn card_renumbered(&mut self, card: &CardUuid, index: u32) -> Result<(), Refusal> {
+        let slot = self.card_slot(card)?;
+        self.cards[slot].card.index = index;
         Ok(())
     }
 }

@@ -47,11 +47,9 @@ impl Pool {
     /// No card is charged over its whole, and what is charged is what its leases say.
     fn check_cards(&self) -> Result<(), Violation> {
         let mut uuids = BTreeSet::new();
-        let mut indices = BTreeSet::new();
         for (slot, record) in self.cards.iter().enumerate() {
             let uuid = &record.card.uuid;
             must!(uuids.insert(uuid), "card {uuid} is there twice");
-            must!(indices.insert(record.card.index), "index {} is there twice", record.card.index);
             let mut used = Load::default();
             let mut coming = Load::default();
             let mut leases = BTreeMap::new();

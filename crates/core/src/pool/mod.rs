@@ -75,7 +75,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool over `config.cards`. Refused when two cards share a UUID or an index.
+    /// An empty pool over `config.cards`. Refused when two cards share a UUID.
     pub fn new(config: Config) -> Result<Self, Refusal> {
         let mut pool = Self {
             policy: config.policy,
@@ -129,6 +129,7 @@ impl Pool {
             Event::CardLost { card } => self.card_lost(&card, out),
             Event::CardBack { card } => self.card_back(&card),
             Event::CardAdded { card } => self.card_added(card),
+            Event::CardRenumbered { card, index } => self.card_renumbered(&card, index),
             Event::QosChanged { qos } => {
                 self.qos = qos;
                 Ok(())

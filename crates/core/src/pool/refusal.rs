@@ -83,16 +83,6 @@ pub enum Refusal {
         /// The UUID.
         card: CardUuid,
     },
-    /// Index in use.
-    #[error("card {card} can't have index {index}: card {holder} has it")]
-    IndexTaken {
-        /// The new card.
-        card: CardUuid,
-        /// The index that both have.
-        index: u32,
-        /// Who had it first.
-        holder: CardUuid,
-    },
     /// A `static` pod can't be put on a lost card.
     #[error("card {card} is lost: choose another, or wait until it is back")]
     CardIsLost {
@@ -139,7 +129,6 @@ impl Refusal {
             Self::NoCardFits { .. } => "NoCardFits",
             Self::UnknownCard { .. } => "UnknownCard",
             Self::CardExists { .. } => "CardExists",
-            Self::IndexTaken { .. } => "IndexTaken",
             Self::CardIsLost { .. } => "CardIsLost",
             Self::CardNotForPool { .. } => "CardNotForPool",
             Self::OtherCard { .. } => "OtherCard",

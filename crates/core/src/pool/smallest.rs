@@ -98,3 +98,45 @@ fn costs(candidates: &[Candidate], mut levels: Vec<Level>) -> Vec<Level> {
     }
     levels
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All sets that suffice, the best first.
+    fn by_trying_all(missing: Load, candidates: &[Candidate]) -> Option<(Cost, Vec<usize>)> {
+        let sets = (0_u32..1 << candidates.len()).filter_map(|bits| {
+            let places: Vec<_> = (0..candidates.len()).filter(|place| bits & (1 << place) != 0).collect();
+            let load = places.iter().fold(Load::default(), |sum, place| sum.plus(candidates[*place].load));
+            let cost = places.iter().fold(Cost::NOTHING, |cost, place| cost.with(candidates[*place]));
+            missing.within(load).then_some((cost, places))
+        });
+        sets.min()
+    }
+
+    proptest! {
+        #[test]
+        fn the_smallest_set_is_found(
+            core in 0..=100_u32,
+            memory in 0..=100_u32,
+            pods in proptest::collection::vec((1..40_u32, 1..40_u32, any::<bool>()), 0..11),
+        ) {
+            let missing = Load { core, memory };
+            let candidates: Vec<_> = pods
+                .into_iter()
+                .map(|(core, memory, idle)| Candidate { load: Load { core, memory }, idle })
+                .collect();
+            prop_assert_eq!(smallest(missing, &candidates), by_trying_all(missing, &candidates));
+        }
+    }
+
+    #[test]
+    fn a_hundred_of_a_percent_each_are_no_trouble() {
+        let one = Candidate { load: Load { core: 1, memory: 1 }, idle: false };
+        let (cost, places) = smallest(Load { core: 90, memory: 70 }, &[one; 100]).unwrap();
+        assert_eq!(cost, Cost { pods: 90, busy: 90 });
+        assert_eq!(places, (0..90).collect::<Vec<_>>());
+    }
+}

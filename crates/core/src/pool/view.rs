@@ -53,6 +53,8 @@ pub struct LeaseView<'a> {
     pub idle_since: Option<Millis>,
     /// Set once the pod has been told to terminate.
     pub ending: Option<&'a Ending>,
+    /// Whether one of its processes has asked since: the pod waits again as soon as this lease is over.
+    pub wants_again: bool,
 }
 
 /// A lease that is coming to its end: its pod has been told to terminate.
@@ -215,6 +217,7 @@ impl Pool {
             limits: lease.limits,
             idle_since: lease.idle_since,
             ending: lease.ending.as_ref(),
+            wants_again: lease.again.is_some(),
         })
     }
 

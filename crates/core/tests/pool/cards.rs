@@ -1,6 +1,6 @@
 //! Cards that are lost, come back, or are new.
 
-use gpupool_core::pool::{Action, Card, Event, PodState, Refusal, Why};
+use gpupool_core::pool::{Action, Event, PodState, Refusal, Why};
 
 use crate::harness::{GRACE, MAX_DURATION, Node, card, granted, killed, pod_of, terminated, uuid};
 
@@ -101,10 +101,19 @@ fn unknown_and_doubled_cards_are_refused() {
     assert_eq!(node.refused(0, lost(7)), Refusal::UnknownCard { card: uuid(7) });
     assert_eq!(node.refused(0, back(7)), Refusal::UnknownCard { card: uuid(7) });
     assert_eq!(node.refused(0, Event::CardAdded { card: card(0) }), Refusal::CardExists { card: uuid(0) });
-    let same_index = Card { uuid: uuid(7), index: 0 };
-    let refusal = node.refused(0, Event::CardAdded { card: same_index });
-    assert_eq!(refusal.to_string(), "card GPU-7 can't have index 0: card GPU-0 has it");
     node.add("a", pod_of(10));
     let refusal = node.refused(0, Event::GpuWanted { pod: "a".into(), only: Some(uuid(7)) });
     assert_eq!(refusal, Refusal::UnknownCard { card: uuid(7) });
+}
+
+#[test]
+fn a_card_that_is_renumbered_keeps_its_pods() {
+    let mut node = Node::share_pool(2);
+    node.start(0, "a", pod_of(100));
+    node.step(1, Event::CardRenumbered { card: uuid(0), index: 1 });
+    node.step(1, Event::CardRenumbered { card: uuid(1), index: 0 });
+    let cards: Vec<_> = node.pool.cards().map(|card| (card.uuid.clone(), card.pods.len())).collect();
+    assert_eq!(cards, [(uuid(1), 0), (uuid(0), 1)]);
+    let unknown = Event::CardRenumbered { card: uuid(7), index: 0 };
+    assert_eq!(node.refused(2, unknown), Refusal::UnknownCard { card: uuid(7) });
 }

@@ -83,7 +83,9 @@ fn a_victim_that_is_removed_is_not_told_again() {
     node.set_qos(0, |qos| qos.pod_max_duration = Millis(0));
     assert_eq!(terminated(&node.start(1, "b", pod_of(100))), ["a"]);
     node.want(2, "a");
+    assert!(node.pool.pod(&"a".into()).unwrap().lease.unwrap().wants_again);
     assert_eq!(node.remove(3, "a"), []);
+    assert!(!node.pool.pod(&"a".into()).unwrap().lease.unwrap().wants_again);
     let actions = node.tick(1 + GRACE);
     assert!(matches!(&actions[..], [Action::Kill { why: Why::Preempted { .. }, .. }]), "{actions:?}");
     node.release(1 + GRACE, "a");

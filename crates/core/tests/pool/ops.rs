@@ -38,6 +38,10 @@ pub(crate) enum Op {
     Lost(u32),
     Back(u32),
     AddCard(u32),
+    Renumber {
+        card: u32,
+        index: u32,
+    },
     Qos(Qos),
     Tick,
 }
@@ -85,7 +89,7 @@ impl Op {
             Self::Release(number) => {
                 let leases: Vec<_> = pool.leases().map(|lease| (lease.pod.clone(), lease.lease)).collect();
                 let place = usize::from(number) % leases.len().max(1);
-                let (pod, lease) = leases.get(place).cloned().unwrap_or((pod(number), LeaseId(0)));
+                let (pod, lease) = leases.get(place).cloned().unwrap_or_else(|| (pod(number), LeaseId(0)));
                 Event::Released { pod, lease }
             }
             Self::ReleaseOld(number) => {
@@ -97,6 +101,7 @@ impl Op {
             Self::Lost(card) => Event::CardLost { card: uuid(card) },
             Self::Back(card) => Event::CardBack { card: uuid(card) },
             Self::AddCard(index) => Event::CardAdded { card: Card { uuid: uuid(index), index } },
+            Self::Renumber { card, index } => Event::CardRenumbered { card: uuid(card), index },
             Self::Qos(qos) => Event::QosChanged { qos },
             Self::Tick => Event::Tick,
         }
@@ -162,6 +167,7 @@ fn op(policy: Policy) -> impl Strategy<Value = Op> {
         1 => card().prop_map(Op::Lost),
         2 => card().prop_map(Op::Back),
         1 => prop_oneof![Just(1_u32), Just(CARDS)].prop_map(Op::AddCard),
+        1 => (card(), 0..=CARDS).prop_map(|(card, index)| Op::Renumber { card, index }),
         1 => qos().prop_map(Op::Qos),
         10 => Just(Op::Tick),
     ]

@@ -47,8 +47,11 @@ proptest! {
                 differs = Err(TestCaseError::fail(format!("{event:?}\n pool: {outcome:?}\nnaive: {expected:?}")));
             }
             pool.check_invariants().unwrap();
-            let queue: Vec<_> = pool.queue().map(|entry| entry.pod.clone()).collect();
-            assert_eq!(queue, naive.queues().concat());
+            for queue in naive.queues() {
+                for (position, waiting) in (1..).zip(queue) {
+                    assert_eq!(pool.position(&waiting), Some(position), "`{waiting}`");
+                }
+            }
             match outcome {
                 Ok(actions) => watch.step(&before, &event, &actions, pool),
                 Err(_) => assert_eq!(before.snapshot(), pool.snapshot(), "a refused event changed something"),

@@ -9,7 +9,7 @@ use gpupool_core::pool::{
 use crate::harness::granted;
 
 /// Sees every step of one pool.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     told: BTreeSet<LeaseId>,
     killed: BTreeSet<LeaseId>,

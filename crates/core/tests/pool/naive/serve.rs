@@ -1,0 +1,133 @@
+//! Who is granted what, and who is told to go for it.
+
+use gpupool_core::pool::{Action, Card, CardUuid, LeaseId, Limits, PodId, Policy, STUCK_AFTER, Why};
+
+use super::{Both, Lease, Naive, Pod, limits_of, plus};
+
+impl Naive {
+    fn charged(&self, card: &CardUuid, such: impl Fn(&Lease) -> bool) -> Both {
+        let leases = self.pods.values().filter_map(|pod| pod.lease.as_ref());
+        let there = leases.filter(|lease| lease.card == *card && such(lease));
+        there.fold((0, 0), |sum, lease| plus(sum, limits_of(lease.limits)))
+    }
+
+    pub(super) fn free(&self, card: &CardUuid) -> Both {
+        let used = self.charged(card, |_| true);
+        (100 - used.0, 100 - used.1)
+    }
+
+    /// Free now, or told to go and expected to.
+    fn soon_free(&self, card: &CardUuid) -> Both {
+        let going = self.charged(card, |lease| {
+            let told = lease.told.as_ref();
+            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at.after(STUCK_AFTER)))
+        });
+        plus(self.free(card), going)
+    }
+
+    fn cards_for(&self, pod: &Pod) -> Vec<Card> {
+        let only = pod.card.as_ref().or_else(|| pod.ready.as_ref().and_then(|ready| ready.only.as_ref()));
+        self.healthy().into_iter().filter(|card| only.is_none_or(|only| *only == card.uuid)).collect()
+    }
+
+    pub(super) fn serve_queues(&mut self) {
+        for queue in self.queues() {
+            for id in queue {
+                let pod = self.pods[&id].clone();
+                let cards = self.cards_for(&pod);
+                if cards.is_empty() {
+                    continue;
+                }
+                let limits = pod.spec.limits();
+                let mut fitting: Vec<_> = cards
+                    .iter()
+                    .map(|card| (self.free(&card.uuid), card))
+                    .filter(|(free, _)| fits(limits, *free))
+                    .map(|(free, card)| {
+                        (free.0 + free.1, card.index, self.place(&card.uuid), card.uuid.clone())
+                    })
+                    .collect();
+                fitting.sort();
+                let Some((.., card)) = fitting.into_iter().next() else {
+                    self.make_room(&id, limits, &cards);
+                    break;
+                };
+                self.grant(&id, card, limits);
+            }
+        }
+    }
+
+    fn grant(&mut self, id: &PodId, card: CardUuid, limits: Limits) {
+        self.leases_so_far += 1;
+        let lease = LeaseId(self.leases_so_far);
+        let since = self.now;
+        let Some(pod) = self.pods.get_mut(id) else { return };
+        pod.ready = None;
+        pod.lease = Some(Lease {
+            id: lease,
+            card: card.clone(),
+            since,
+            limits,
+            idle_since: None,
+            told: None,
+            again: None,
+        });
+        self.actions.push(Action::Grant { pod: id.clone(), card, lease, limits });
+    }
+
+    fn make_room(&mut self, id: &PodId, limits: Limits, cards: &[Card]) {
+        if cards.iter().any(|card| fits(limits, self.soon_free(&card.uuid))) {
+            return;
+        }
+        let sets = cards.iter().flat_map(|card| self.sets_that_make_room(limits, &card.uuid));
+        let Some((.., leases)) = sets.min() else { return };
+        for victim in self.by_lease(|lease| leases.contains(&lease.id)) {
+            let lease = self.pods[&victim].lease.clone().unwrap();
+            if self.time_up(&lease) {
+                self.actions.push(Action::Preempted {
+                    victim: victim.clone(),
+                    beneficiary: id.clone(),
+                    card: lease.card,
+                });
+                self.tell(&victim, Why::Preempted { by: id.clone() });
+            } else {
+                self.tell(&victim, Why::IdleRelease { by: id.clone() });
+            }
+        }
+    }
+
+    fn time_up(&self, lease: &Lease) -> bool {
+        let qos = self.config.qos;
+        let preempts = qos.preempt_enabled && self.config.policy == Policy::SharePool;
+        preempts && self.now.since(lease.since) >= qos.pod_max_duration
+    }
+
+    fn idle_up(&self, lease: &Lease) -> bool {
+        let span = lease.idle_since.map(|since| self.now.since(since));
+        self.config.qos.idle_release.is_some_and(|allowed| span.is_some_and(|span| span >= allowed))
+    }
+
+    /// All sets of eligible pods of the card that would make room, with what is minded about each.
+    fn sets_that_make_room(&self, limits: Limits, card: &CardUuid) -> Vec<(usize, usize, Vec<LeaseId>)> {
+        let eligible = self.by_lease(|lease| {
+            lease.card == *card && lease.told.is_none() && (self.time_up(lease) || self.idle_up(lease))
+        });
+        let leases: Vec<_> = eligible.iter().filter_map(|id| self.pods[id].lease.clone()).collect();
+        let mut sets = Vec::new();
+        for bits in 1_u32..1 << leases.len() {
+            let set: Vec<_> = (0..).zip(&leases).filter(|(bit, _)| bits & (1 << bit) != 0).collect();
+            let room =
+                set.iter().fold(self.soon_free(card), |room, (_, lease)| plus(room, limits_of(lease.limits)));
+            if fits(limits, room) {
+                let busy = set.iter().filter(|(_, lease)| lease.idle_since.is_none()).count();
+                sets.push((set.len(), busy, set.iter().map(|(_, lease)| lease.id).collect()));
+            }
+        }
+        sets
+    }
+}
+
+fn fits(limits: Limits, free: Both) -> bool {
+    let limits = limits_of(limits);
+    limits.0 <= free.0 && limits.1 <= free.1
+}
