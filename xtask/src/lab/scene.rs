@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gpupool_testbed::{Cluster, Kubectl, Node, Tool, folder_of};
+use gpupool_testbed::{Cluster, Kubectl, Node, Tool, folder_of, spawn_tied};
 use serde_json::{Value, json};
 
 /// The page's nodes.
@@ -189,13 +189,10 @@ impl Scene {
 
     /// Starts `gpupool control` on this cluster.
     pub(crate) fn control(&self) -> anyhow::Result<Control> {
-        let child = Command::new(self.dist.join("bin/gpupool"))
-            .args(["control", "--sandbox-workloads", "--kubeconfig"])
-            .arg(&self.kubeconfig)
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start gpupool control")?;
-        Ok(Control(child))
+        let mut command = Command::new(self.dist.join("bin/gpupool"));
+        command.args(["control", "--sandbox-workloads", "--kubeconfig"]).arg(&self.kubeconfig);
+        command.stderr(Stdio::null());
+        Ok(Control(spawn_tied(command).context("cannot start gpupool control")?))
     }
 }
 
@@ -241,12 +238,9 @@ fn is_ready(node: &Value) -> bool {
 
 /// kwok for the nodes that carry its annotation, and for no others.
 fn start_kwok(kubeconfig: &Path) -> anyhow::Result<Child> {
-    Command::new(folder_of(Tool::Kwok)?.join("kwok"))
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .arg("--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("cannot start kwok")
+    let mut command = Command::new(folder_of(Tool::Kwok)?.join("kwok"));
+    command.arg("--kubeconfig").arg(kubeconfig);
+    command.arg("--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    spawn_tied(command).context("cannot start kwok")
 }
