@@ -11,3 +11,4 @@ pub mod one_line;
 pub mod pool;
 pub mod quantity;
 pub mod share;
+pub mod stock;

@@ -1,4 +1,5 @@
 //! Names: every known name has its kind, near misses are told apart, plugins' spelling, and what somebody meant.
+#![allow(clippy::expect_used, reason = "a test that cannot set itself up has failed")]
 
 use gpupool_core::names::{Kind, classify, is_raw_pci_id, known, names_a_chip, nearest::nearest, plugin};
 use proptest::prelude::*;

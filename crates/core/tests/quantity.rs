@@ -1,5 +1,6 @@
 //! Quantities: the forms of the Kubernetes documentation, its rounding, its canonical text, and an oracle of
 //! exact fractions.
+#![allow(clippy::expect_used, reason = "a test that cannot set itself up has failed")]
 
 use gpupool_core::quantity::{Form, Quantity, QuantityError};
 use num_bigint::BigInt;
@@ -8,7 +9,7 @@ use num_traits::{Pow as _, Signed as _, Zero as _};
 use proptest::prelude::*;
 
 fn quantity(text: &str) -> Quantity {
-    Quantity::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    Quantity::parse(text).expect(text)
 }
 
 #[test]
