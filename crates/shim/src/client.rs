@@ -134,7 +134,7 @@ fn greet<S: Surroundings>(around: &mut S, me: &Myself, patience: Patience) -> Re
                 Ok(Message::Welcome(welcome)) if around.adopt(welcome.slot()) => return Ok(()),
                 Ok(Message::Refused(refused)) => {
                     if patience == Patience::Endless {
-                        tell(around, refused.sentence());
+                        tell(around, refused.sentence_bytes());
                     }
                     return Err(Failure::Refused(refused.reason()));
                 }
@@ -192,7 +192,7 @@ fn await_grant<S: Surroundings>(around: &mut S, wait: &mut Wait) -> Result<Optio
                     return Ok(Some(Grant { lease: granted.lease(), card: granted.card() }));
                 }
                 Ok(Message::Refused(refused)) => {
-                    tell(around, refused.sentence());
+                    tell(around, refused.sentence_bytes());
                     return Err(Failure::Refused(refused.reason()));
                 }
                 // Nothing else is an answer to this.
@@ -204,8 +204,8 @@ fn await_grant<S: Surroundings>(around: &mut S, wait: &mut Wait) -> Result<Optio
     }
 }
 
-fn tell<S: Surroundings>(around: &mut S, sentence: &str) {
-    let line = Text::<640>::new().add(b"gpupool: ").add(sentence.as_bytes()).add(b"\n");
+fn tell<S: Surroundings>(around: &mut S, sentence: &[u8]) {
+    let line = Text::<640>::new().add(b"gpupool: ").add(sentence).add(b"\n");
     around.say(line.as_bytes());
 }
 

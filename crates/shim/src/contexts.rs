@@ -12,7 +12,7 @@ use crate::lock::Lock;
 use crate::pointers::Owner;
 use crate::pools;
 use crate::process::{self, PROCESS, Way};
-use crate::real::cuda;
+use crate::real::call;
 use crate::table::Entry;
 
 /// Most contexts that are told apart. Memory allocated in any beyond is charged until it is freed one by one.
@@ -76,7 +76,7 @@ fn word(context: Context) -> u64 {
 pub(crate) fn current_owner() -> Owner {
     let mut context: Context = core::ptr::null_mut();
     // SAFETY: a place for the answer.
-    let code = unsafe { cuda!(Entry::cuCtxGetCurrent, &raw mut context => *mut Context) };
+    let code = unsafe { call!(Entry::cuCtxGetCurrent, &raw mut context => *mut Context) };
     if code != SUCCESS || context.is_null() {
         return Owner::UNKNOWN;
     }
@@ -155,7 +155,7 @@ pub(crate) unsafe extern "C" fn create(context: *mut Context, flags: c_uint, dev
     let charge = begin!();
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuCtxCreate, context => *mut Context, flags => c_uint, device => c_int);
+        let code = call!(Entry::cuCtxCreate, context => *mut Context, flags => c_uint, device => c_int);
         finish(charge, code, context)
     }
 }
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn create_v2(context: *mut Context, flags: c_uint, 
     let charge = begin!();
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuCtxCreate_v2, context => *mut Context, flags => c_uint, device => c_int);
+        let code = call!(Entry::cuCtxCreate_v2, context => *mut Context, flags => c_uint, device => c_int);
         finish(charge, code, context)
     }
 }
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn create_v3(
     let charge = begin!();
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuCtxCreate_v3, context => *mut Context, affinities => *mut c_void, count => c_int,
+        let code = call!(Entry::cuCtxCreate_v3, context => *mut Context, affinities => *mut c_void, count => c_int,
                 flags => c_uint, device => c_int);
         finish(charge, code, context)
     }
@@ -194,7 +194,7 @@ pub(crate) unsafe extern "C" fn create_v4(
     let charge = begin!();
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuCtxCreate_v4, context => *mut Context, parameters => *mut c_void,
+        let code = call!(Entry::cuCtxCreate_v4, context => *mut Context, parameters => *mut c_void,
                 flags => c_uint, device => c_int);
         finish(charge, code, context)
     }
@@ -204,7 +204,7 @@ macro_rules! destroy {
     ($name:ident, $entry:ident) => {
         pub(crate) unsafe extern "C" fn $name(context: Context) -> CuResult {
             // SAFETY: the caller's arguments.
-            let code = unsafe { cuda!(Entry::$entry, context => Context) };
+            let code = unsafe { call!(Entry::$entry, context => Context) };
             if code == SUCCESS {
                 gone(word(context));
             }
@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_
     let charge = if known { None } else { begin!() };
     // SAFETY: the caller's arguments; what the driver has written is read.
     unsafe {
-        let code = cuda!(Entry::cuDevicePrimaryCtxRetain, context => *mut Context, device => c_int);
+        let code = call!(Entry::cuDevicePrimaryCtxRetain, context => *mut Context, device => c_int);
         if known {
             return code;
         }
@@ -243,7 +243,7 @@ fn primary_is_active(device: c_int) -> bool {
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
     // SAFETY: places for the answers.
     let code = unsafe {
-        cuda!(Entry::cuDevicePrimaryCtxGetState, device => c_int, &raw mut flags => *mut c_uint,
+        call!(Entry::cuDevicePrimaryCtxGetState, device => c_int, &raw mut flags => *mut c_uint,
             &raw mut active => *mut c_int)
     };
     code == SUCCESS && active != 0
@@ -273,7 +273,7 @@ macro_rules! end_primary {
         pub(crate) unsafe extern "C" fn $name(device: c_int) -> CuResult {
             let _turn = PROCESS.contexts.primary.lock();
             // SAFETY: the caller's arguments.
-            let code = unsafe { cuda!(Entry::$entry, device => c_int) };
+            let code = unsafe { call!(Entry::$entry, device => c_int) };
             if code == SUCCESS {
                 primary_may_be_gone(device, $memory_is_gone);
             }

@@ -40,7 +40,7 @@ struct Symbol {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Symbols {
     base: usize,
-    symbols: usize,
+    table: usize,
     strings: usize,
     gnu_hash: usize,
     hash: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Symbols {
 impl Symbols {
     /// No tables at all.
     pub(crate) const fn none() -> Self {
-        Self { base: 0, symbols: 0, strings: 0, gnu_hash: 0, hash: 0, versions: 0, soname: 0 }
+        Self { base: 0, table: 0, strings: 0, gnu_hash: 0, hash: 0, versions: 0, soname: 0 }
     }
 
     /// Reads the dynamic section at `dynamic` of an object that was loaded at `base`.
@@ -69,7 +69,7 @@ impl Symbols {
             while (*entry).tag != DT_NULL {
                 let value = (*entry).value;
                 match (*entry).tag {
-                    DT_SYMTAB => found.symbols = address(value),
+                    DT_SYMTAB => found.table = address(value),
                     DT_STRTAB => found.strings = address(value),
                     DT_GNU_HASH => found.gnu_hash = address(value),
                     DT_HASH => found.hash = address(value),
@@ -99,7 +99,7 @@ impl Symbols {
 
     /// The address of a function that the object defines; its default version where it has several.
     pub(crate) fn function(&self, name: &CStr) -> Option<usize> {
-        if self.symbols == 0 || self.strings == 0 {
+        if self.table == 0 || self.strings == 0 {
             return None;
         }
         // SAFETY: the tables belong together, as `of` found them.
@@ -182,7 +182,7 @@ impl Symbols {
     /// The address of symbol `index` if it is a function of that name that is defined here, and whether it is the
     /// default version.
     unsafe fn candidate(&self, index: u32, name: &CStr) -> Option<(usize, bool)> {
-        let symbols: *const Symbol = ptr::with_exposed_provenance(self.symbols);
+        let symbols: *const Symbol = ptr::with_exposed_provenance(self.table);
         // SAFETY: the index came from the object's own hash table.
         unsafe {
             let symbol = &*symbols.add(index as usize);

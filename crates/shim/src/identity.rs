@@ -9,7 +9,7 @@ use gpupool_wire::cards::Card;
 use crate::client::Patience;
 use crate::code::{CuResult, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::process::{self, Mode, Stage};
-use crate::real::cuda;
+use crate::real::call;
 use crate::sys;
 use crate::table::Entry;
 use crate::text::{Text, UPPER};
@@ -60,10 +60,13 @@ unsafe fn put_text(place: *mut c_char, room: c_int, device: c_int, text: &[u8]) 
 pub(crate) unsafe extern "C" fn init(flags: u32) -> CuResult {
     if process::mode() == Mode::Pass || process::stage() == Stage::Ready {
         // SAFETY: the caller's arguments.
-        return unsafe { cuda!(Entry::cuInit, flags => u32) };
+        return unsafe { call!(Entry::cuInit, flags => u32) };
     }
     if flags != 0 {
         return INVALID_VALUE;
+    }
+    if let Err(code) = process::driver_survived_fork() {
+        return code;
     }
     if process::stage() < Stage::Initialised {
         if let Err(code) = process::introduce(Patience::Endless) {
@@ -91,7 +94,7 @@ pub(crate) unsafe extern "C" fn get(device: *mut c_int, ordinal: c_int) -> CuRes
 pub(crate) unsafe extern "C" fn name(name: *mut c_char, room: c_int, device: c_int) -> CuResult {
     match shown() {
         // SAFETY: the caller's arguments.
-        Ok(card) => unsafe { put_text(name, room, device, card.name().as_bytes()) },
+        Ok(card) => unsafe { put_text(name, room, device, card.name_bytes()) },
         Err(code) => code,
     }
 }
@@ -134,7 +137,7 @@ pub(crate) unsafe extern "C" fn total_memory(bytes: *mut usize, device: c_int) -
             let total = usize::try_from(limit_of(card.total_memory)).unwrap_or(usize::MAX);
             return put(bytes, device, total);
         }
-        let code = cuda!(Entry::cuDeviceTotalMem_v2, bytes => *mut usize, device => c_int);
+        let code = call!(Entry::cuDeviceTotalMem_v2, bytes => *mut usize, device => c_int);
         if code == SUCCESS && !bytes.is_null() {
             *bytes = usize::try_from(limit_of(*bytes as u64)).unwrap_or(usize::MAX);
         }
@@ -149,7 +152,7 @@ pub(crate) unsafe extern "C" fn total_memory_v1(bytes: *mut u32, device: c_int) 
         if let Some(card) = not_granted() {
             return put(bytes, device, u32::try_from(limit_of(card.total_memory)).unwrap_or(u32::MAX));
         }
-        let code = cuda!(Entry::cuDeviceTotalMem, bytes => *mut u32, device => c_int);
+        let code = call!(Entry::cuDeviceTotalMem, bytes => *mut u32, device => c_int);
         if code == SUCCESS && !bytes.is_null() {
             *bytes = u32::try_from(limit_of(u64::from(*bytes))).unwrap_or(u32::MAX);
         }

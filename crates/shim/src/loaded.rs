@@ -41,8 +41,8 @@ pub(crate) struct Object<'a> {
     info: &'a libc::dl_phdr_info,
 }
 
-impl Object<'_> {
-    fn headers(&self) -> &[libc::Elf64_Phdr] {
+impl<'a> Object<'a> {
+    fn headers(self) -> &'a [libc::Elf64_Phdr] {
         if self.info.dlpi_phdr.is_null() {
             return &[];
         }
@@ -50,12 +50,12 @@ impl Object<'_> {
         unsafe { core::slice::from_raw_parts(self.info.dlpi_phdr, usize::from(self.info.dlpi_phnum)) }
     }
 
-    fn base(&self) -> usize {
+    fn base(self) -> usize {
         usize::try_from(self.info.dlpi_addr).unwrap_or(0)
     }
 
     /// Whether an address lies in the object.
-    pub(crate) fn contains(&self, address: usize) -> bool {
+    pub(crate) fn contains(self, address: usize) -> bool {
         self.headers().iter().any(|header| {
             let start = self.base().wrapping_add(usize::try_from(header.p_vaddr).unwrap_or(0));
             let length = usize::try_from(header.p_memsz).unwrap_or(0);
@@ -64,7 +64,7 @@ impl Object<'_> {
     }
 
     /// The object's dynamic symbols.
-    pub(crate) fn symbols(&self) -> Option<Symbols> {
+    pub(crate) fn symbols(self) -> Option<Symbols> {
         let dynamic = self.headers().iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
         let place = self.base().wrapping_add(usize::try_from(dynamic.p_vaddr).ok()?);
         // SAFETY: the object is loaded while the walk is at it; whoever keeps the answer pins the object.
@@ -72,7 +72,7 @@ impl Object<'_> {
     }
 
     /// The path by which the loader knows the object; empty for the program itself.
-    pub(crate) fn path(&self) -> &CStr {
+    pub(crate) fn path(self) -> &'a CStr {
         if self.info.dlpi_name.is_null() {
             return c"";
         }
@@ -81,7 +81,7 @@ impl Object<'_> {
     }
 
     /// Whether this is `library`, by its soname, or by its file's name when it has none.
-    pub(crate) fn is(&self, library: Library, symbols: &Symbols) -> bool {
+    pub(crate) fn is(self, library: Library, symbols: &Symbols) -> bool {
         symbols.soname().map_or_else(
             || {
                 let path = self.path().to_bytes();

@@ -11,7 +11,7 @@ use crate::contexts::current_owner;
 use crate::pointers::Piece;
 use crate::pools;
 use crate::process::{self, Mode, PROCESS, Way};
-use crate::real::cuda;
+use crate::real::call;
 use crate::table::Entry;
 
 /// An address on the card.
@@ -65,31 +65,27 @@ fn finish(
 
 /// Remembers a piece, so that its end is noticed.
 fn remember(account: &Account, address: Address, piece: Piece, undo: fn(Address)) -> CuResult {
-    match PROCESS.pointers.insert(address, piece) {
-        Ok(before) => {
-            if let Some(before) = before {
-                // What lay here died with its context, unnoticed.
-                account.release(before.bytes);
-            }
-            SUCCESS
-        }
-        Err(_) => {
-            undo(address);
-            account.release(piece.bytes);
-            OUT_OF_MEMORY
-        }
+    let Ok(before) = PROCESS.pointers.insert(address, piece) else {
+        undo(address);
+        account.release(piece.bytes);
+        return OUT_OF_MEMORY;
+    };
+    if let Some(before) = before {
+        // What lay here died with its context, unnoticed.
+        account.release(before.bytes);
     }
+    SUCCESS
 }
 
 fn give_back(address: Address) {
     // SAFETY: allocated a moment ago, and told to nobody.
-    unsafe { cuda!(Entry::cuMemFree_v2, address => Address) };
+    unsafe { call!(Entry::cuMemFree_v2, address => Address) };
 }
 
 fn give_back_v1(address: Address) {
     let address = u32::try_from(address).unwrap_or(0);
     // SAFETY: allocated a moment ago, and told to nobody.
-    unsafe { cuda!(Entry::cuMemFree, address => u32) };
+    unsafe { call!(Entry::cuMemFree, address => u32) };
 }
 
 /// What the driver wrote, once it has succeeded.
@@ -119,7 +115,7 @@ pub(crate) unsafe extern "C" fn alloc(address: *mut Address, bytes: usize) -> Cu
     let charge = begin!(bytes as u64);
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemAlloc_v2, address => *mut Address, bytes => usize);
+        let code = call!(Entry::cuMemAlloc_v2, address => *mut Address, bytes => usize);
         finish(charge, code, written(address, code), bytes as u64, give_back)
     }
 }
@@ -129,7 +125,7 @@ pub(crate) unsafe extern "C" fn alloc_v1(address: *mut u32, bytes: c_uint) -> Cu
     let charge = begin!(u64::from(bytes));
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemAlloc, address => *mut u32, bytes => c_uint);
+        let code = call!(Entry::cuMemAlloc, address => *mut u32, bytes => c_uint);
         finish(charge, code, u64::from(written(address, code)), u64::from(bytes), give_back_v1)
     }
 }
@@ -143,7 +139,7 @@ pub(crate) unsafe extern "C" fn alloc_managed(
     let charge = begin!(bytes as u64);
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemAllocManaged, address => *mut Address, bytes => usize, flags => c_uint);
+        let code = call!(Entry::cuMemAllocManaged, address => *mut Address, bytes => usize, flags => c_uint);
         finish(charge, code, written(address, code), bytes as u64, give_back)
     }
 }
@@ -159,7 +155,7 @@ pub(crate) unsafe extern "C" fn alloc_pitch(
     let charge = begin!(rounded(width as u64).saturating_mul(height as u64));
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemAllocPitch_v2, address => *mut Address, pitch => *mut usize,
+        let code = call!(Entry::cuMemAllocPitch_v2, address => *mut Address, pitch => *mut usize,
             width => usize, height => usize, element => c_uint);
         let taken = (written(pitch, code) as u64).saturating_mul(height as u64);
         finish(charge, code, written(address, code), taken, give_back)
@@ -177,7 +173,7 @@ pub(crate) unsafe extern "C" fn alloc_pitch_v1(
     let charge = begin!(rounded(u64::from(width)).saturating_mul(u64::from(height)));
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemAllocPitch, address => *mut u32, pitch => *mut c_uint,
+        let code = call!(Entry::cuMemAllocPitch, address => *mut u32, pitch => *mut c_uint,
             width => c_uint, height => c_uint, element => c_uint);
         let taken = u64::from(written(pitch, code)).saturating_mul(u64::from(height));
         finish(charge, code, u64::from(written(address, code)), taken, give_back_v1)
@@ -212,7 +208,7 @@ fn ended(address: Address, piece: Option<Piece>, code: CuResult) -> CuResult {
 pub(crate) unsafe extern "C" fn free(address: Address) -> CuResult {
     let piece = PROCESS.pointers.remove(address);
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemFree_v2, address => Address) };
+    let code = unsafe { call!(Entry::cuMemFree_v2, address => Address) };
     ended(address, piece, code)
 }
 
@@ -220,7 +216,7 @@ pub(crate) unsafe extern "C" fn free(address: Address) -> CuResult {
 pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CuResult {
     let piece = PROCESS.pointers.remove(u64::from(address));
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemFree, address => u32) };
+    let code = unsafe { call!(Entry::cuMemFree, address => u32) };
     ended(u64::from(address), piece, code)
 }
 
@@ -228,7 +224,7 @@ pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CuResult {
 pub(crate) unsafe extern "C" fn free_async(address: Address, stream: Stream) -> CuResult {
     let piece = PROCESS.pointers.remove(address);
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemFreeAsync, address => Address, stream => Stream) };
+    let code = unsafe { call!(Entry::cuMemFreeAsync, address => Address, stream => Stream) };
     ended(address, piece, code)
 }
 
@@ -236,7 +232,7 @@ pub(crate) unsafe extern "C" fn free_async(address: Address, stream: Stream) -> 
 pub(crate) unsafe extern "C" fn free_async_ptsz(address: Address, stream: Stream) -> CuResult {
     let piece = PROCESS.pointers.remove(address);
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemFreeAsync_ptsz, address => Address, stream => Stream) };
+    let code = unsafe { call!(Entry::cuMemFreeAsync_ptsz, address => Address, stream => Stream) };
     ended(address, piece, code)
 }
 
@@ -258,7 +254,7 @@ pub(crate) unsafe extern "C" fn info(free: *mut usize, total: *mut usize) -> CuR
     }
     // SAFETY: the caller's arguments; what the driver wrote is read and written again.
     unsafe {
-        let code = cuda!(Entry::cuMemGetInfo_v2, free => *mut usize, total => *mut usize);
+        let code = call!(Entry::cuMemGetInfo_v2, free => *mut usize, total => *mut usize);
         if code != SUCCESS || free.is_null() || total.is_null() {
             return code;
         }
@@ -279,7 +275,7 @@ pub(crate) unsafe extern "C" fn info_v1(free: *mut c_uint, total: *mut c_uint) -
     }
     // SAFETY: the caller's arguments; what the driver wrote is read and written again.
     unsafe {
-        let code = cuda!(Entry::cuMemGetInfo, free => *mut c_uint, total => *mut c_uint);
+        let code = call!(Entry::cuMemGetInfo, free => *mut c_uint, total => *mut c_uint);
         if code == SUCCESS {
             let (left, limit) = seen(u64::from(*free), u64::from(*total));
             *free = u32::try_from(left).unwrap_or(u32::MAX);

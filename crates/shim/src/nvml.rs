@@ -10,7 +10,7 @@ use gpupool_wire::cards::Card;
 use crate::client::Patience;
 use crate::code::{NVML_INVALID_ARGUMENT, NVML_NOT_FOUND, NVML_SUCCESS, NvmlReturn};
 use crate::process::{self, Mode};
-use crate::real::nvml;
+use crate::real::call;
 use crate::table::Entry;
 use crate::text::{Text, add_uuid};
 
@@ -31,7 +31,7 @@ unsafe fn handle_of(card: &Card, device: *mut Device) -> NvmlReturn {
     let uuid = add_uuid(Text::<64>::new(), &card.uuid).add(b"\0");
     let text = uuid.as_bytes().as_ptr().cast::<c_char>();
     // SAFETY: a text with its NUL, and the caller's place for the handle.
-    unsafe { nvml!(Entry::nvmlDeviceGetHandleByUUID, text => *const c_char, device => *mut Device) }
+    unsafe { call!(Entry::nvmlDeviceGetHandleByUUID, text => *const c_char, device => *mut Device) }
 }
 
 macro_rules! count {
@@ -43,7 +43,7 @@ macro_rules! count {
         pub(crate) unsafe extern "C" fn $name(count: *mut c_uint) -> NvmlReturn {
             // SAFETY: the caller's arguments. The real one is asked first: it knows whether it was initialised.
             unsafe {
-                let code = nvml!(Entry::$entry, count => *mut c_uint);
+                let code = call!(Entry::$entry, count => *mut c_uint);
                 if code == NVML_SUCCESS && !count.is_null() && shown().is_some() {
                     *count = (*count).min(1);
                 }
@@ -63,7 +63,7 @@ macro_rules! by_index {
             // SAFETY: the caller's arguments.
             unsafe {
                 match shown() {
-                    None => nvml!(Entry::$entry, index => c_uint, device => *mut Device),
+                    None => call!(Entry::$entry, index => c_uint, device => *mut Device),
                     Some(card) if index == 0 || index == card.nvml_index => handle_of(card, device),
                     Some(_) => NVML_INVALID_ARGUMENT,
                 }
@@ -98,7 +98,7 @@ macro_rules! by_text {
         pub(crate) unsafe extern "C" fn $name(text: *const c_char, device: *mut Device) -> NvmlReturn {
             // SAFETY: the caller's arguments.
             unsafe {
-                let code = nvml!(Entry::$entry, text => *const c_char, device => *mut Device);
+                let code = call!(Entry::$entry, text => *const c_char, device => *mut Device);
                 only_shown(code, device)
             }
         }
@@ -142,7 +142,7 @@ const _: () = assert!(size_of::<Memory>() == 24 && size_of::<MemoryV2>() == 40);
 pub(crate) unsafe extern "C" fn memory(device: Device, memory: *mut Memory) -> NvmlReturn {
     // SAFETY: the caller's arguments. The real one knows which handles are good.
     unsafe {
-        let code = nvml!(Entry::nvmlDeviceGetMemoryInfo, device => Device, memory => *mut Memory);
+        let code = call!(Entry::nvmlDeviceGetMemoryInfo, device => Device, memory => *mut Memory);
         if code == NVML_SUCCESS
             && let Some(memory) = memory.as_mut()
             && let Some((limit, used)) = of_the_pod(memory.total)
@@ -157,7 +157,7 @@ pub(crate) unsafe extern "C" fn memory(device: Device, memory: *mut Memory) -> N
 pub(crate) unsafe extern "C" fn memory_v2(device: Device, memory: *mut MemoryV2) -> NvmlReturn {
     // SAFETY: the caller's arguments. The real one knows which handles and versions are good.
     unsafe {
-        let code = nvml!(Entry::nvmlDeviceGetMemoryInfo_v2, device => Device, memory => *mut MemoryV2);
+        let code = call!(Entry::nvmlDeviceGetMemoryInfo_v2, device => Device, memory => *mut MemoryV2);
         if code == NVML_SUCCESS
             && let Some(memory) = memory.as_mut()
             && let Some((limit, used)) = of_the_pod(memory.total)

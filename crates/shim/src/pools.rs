@@ -14,7 +14,7 @@ use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::lock::Lock;
 use crate::pointers::{Owner, Piece};
 use crate::process::{self, PROCESS, Way};
-use crate::real::cuda;
+use crate::real::call;
 use crate::table::Entry;
 
 /// A handle of the driver.
@@ -83,7 +83,7 @@ fn reserved(handle: usize) -> Option<u64> {
     let mut bytes: u64 = 0;
     // SAFETY: a place for the answer.
     let code = unsafe {
-        cuda!(Entry::cuMemPoolGetAttribute, handle => Handle, RESERVED => c_int,
+        call!(Entry::cuMemPoolGetAttribute, handle => Handle, RESERVED => c_int,
             (&raw mut bytes).cast() => *mut c_void)
     };
     (code == SUCCESS).then_some(bytes)
@@ -200,7 +200,7 @@ fn fits_inside(place: usize, bytes: u64) -> bool {
 fn current() -> Option<Handle> {
     let mut pool: Handle = core::ptr::null_mut();
     // SAFETY: a place for the answer; device 0 is the only one.
-    let code = unsafe { cuda!(Entry::cuDeviceGetMemPool, &raw mut pool => *mut Handle, 0 => c_int) };
+    let code = unsafe { call!(Entry::cuDeviceGetMemPool, &raw mut pool => *mut Handle, 0 => c_int) };
     (code == SUCCESS && !pool.is_null()).then_some(pool)
 }
 
@@ -241,10 +241,10 @@ macro_rules! alloc_async {
             };
             // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
             unsafe {
-                let code = cuda!(Entry::$entry, address => *mut u64, bytes => usize, stream => Handle);
+                let code = call!(Entry::$entry, address => *mut u64, bytes => usize, stream => Handle);
                 let got = written(address, code);
                 finish(charge, code, got, &mut || {
-                    cuda!(Entry::$free, got => u64, stream => Handle);
+                    call!(Entry::$free, got => u64, stream => Handle);
                 })
             }
         }
@@ -272,11 +272,11 @@ macro_rules! alloc_from_pool {
             };
             // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
             unsafe {
-                let code = cuda!(Entry::$entry, address => *mut u64, bytes => usize, pool => Handle,
+                let code = call!(Entry::$entry, address => *mut u64, bytes => usize, pool => Handle,
                     stream => Handle);
                 let got = written(address, code);
                 finish(charge, code, got, &mut || {
-                    cuda!(Entry::$free, got => u64, stream => Handle);
+                    call!(Entry::$free, got => u64, stream => Handle);
                 })
             }
         }
@@ -292,7 +292,7 @@ alloc_from_pool!(alloc_from_pool_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAs
 /// As the driver's, like every function below.
 pub(crate) unsafe extern "C" fn trim(pool: Handle, keep: usize) -> CuResult {
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemPoolTrimTo, pool => Handle, keep => usize) };
+    let code = unsafe { call!(Entry::cuMemPoolTrimTo, pool => Handle, keep => usize) };
     settle_all();
     code
 }
@@ -301,7 +301,7 @@ pub(crate) unsafe extern "C" fn trim(pool: Handle, keep: usize) -> CuResult {
 pub(crate) unsafe extern "C" fn destroy(pool: Handle) -> CuResult {
     settle_all();
     // SAFETY: the caller's arguments.
-    let code = unsafe { cuda!(Entry::cuMemPoolDestroy, pool => Handle) };
+    let code = unsafe { call!(Entry::cuMemPoolDestroy, pool => Handle) };
     if code != SUCCESS {
         return code;
     }
@@ -346,7 +346,7 @@ pub(crate) unsafe extern "C" fn create(pool: *mut Handle, properties: *const Poo
     }
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuMemPoolCreate, pool => *mut Handle, properties => *const PoolProperties);
+        let code = call!(Entry::cuMemPoolCreate, pool => *mut Handle, properties => *const PoolProperties);
         note(pool, code, (!properties.is_null()).then(|| &raw const (*properties).location));
         code
     }
@@ -376,7 +376,7 @@ macro_rules! of_location {
             }
             // SAFETY: the caller's arguments.
             unsafe {
-                let code = cuda!(Entry::$entry, pool => *mut Handle, location => *const Location,
+                let code = call!(Entry::$entry, pool => *mut Handle, location => *const Location,
                     kind => c_int);
                 note(pool, code, Some(location));
                 code
@@ -397,7 +397,7 @@ macro_rules! synchronize {
                 return code;
             }
             // SAFETY: the caller's arguments.
-            let code = unsafe { cuda!(Entry::$entry $(, $argument => $type)?) };
+            let code = unsafe { call!(Entry::$entry $(, $argument => $type)?) };
             settle_all();
             code
         }

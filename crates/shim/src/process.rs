@@ -21,7 +21,7 @@ use crate::contexts::Contexts;
 use crate::lock::Lock;
 use crate::pointers::PointerMap;
 use crate::pools::Pools;
-use crate::real;
+use crate::real::call;
 use crate::table::{COUNT, Class, ENTRIES, Entry};
 use crate::text::{Text, add_uuid};
 use crate::{environment, sys};
@@ -86,6 +86,10 @@ pub(crate) static PROCESS: Process = Process {
 
 /// Where launches leave their mark when there is no ledger.
 static NOBODY_LOOKS: AtomicU32 = AtomicU32::new(1);
+
+/// Whether the real driver was initialised, by this process or before it was forked: not wiped, as the driver's own
+/// state is not.
+static DRIVER_STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process has to do with a pool at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +257,19 @@ fn refusal() -> Result<(), CuResult> {
     }
 }
 
+/// In a child of a process whose real driver was initialised, the driver's own word on whether it can be used here:
+/// NVIDIA's cannot.
+pub(crate) fn driver_survived_fork() -> Result<(), CuResult> {
+    if DRIVER_STARTED.load(Ordering::Acquire) == 0 || stage() == Stage::Ready {
+        return Ok(());
+    }
+    // SAFETY: as any caller of cuInit.
+    match unsafe { call!(Entry::cuInit, 0 => u32) } {
+        SUCCESS => Ok(()),
+        code => Err(code),
+    }
+}
+
 /// The program initialised the driver, as far as it can tell.
 pub(crate) fn initialised() {
     let (known, next) = (Stage::Known as u32, Stage::Initialised as u32);
@@ -313,14 +330,15 @@ fn take_lease() -> Result<(), CuResult> {
 
 /// Calls the real `cuInit` so that the driver sees this card and no other.
 fn initialise_on(card: &[u8; 16]) -> CuResult {
-    let Some(address) = real::find(Entry::cuInit).address() else { return NO_DEVICE };
-    // SAFETY: the driver's cuInit has this form.
-    let init: unsafe extern "C" fn(u32) -> CuResult =
-        unsafe { core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(address)) };
     let setting = add_uuid(Text::<96>::new().add(b"CUDA_VISIBLE_DEVICES="), card);
     let name = b"CUDA_VISIBLE_DEVICES";
     // SAFETY: as any caller of cuInit.
-    environment::with_variable(name, setting.as_bytes(), || unsafe { init(0) }).unwrap_or(OUT_OF_MEMORY)
+    let init = || unsafe { call!(Entry::cuInit, 0 => u32) };
+    let code = environment::with_variable(name, setting.as_bytes(), init).unwrap_or(OUT_OF_MEMORY);
+    if code == SUCCESS {
+        DRIVER_STARTED.store(1, Ordering::Release);
+    }
+    code
 }
 
 fn end_lease(connection: &mut Connection) {

@@ -4,7 +4,7 @@
 //! with addresses into nothing.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -145,25 +145,28 @@ fn keep_loaded(path: *const c_char) {
     }
 }
 
-/// Whether somebody besides this library defines `name`, and if so, whether the first who does after the object that
-/// holds `caller` is the interposed library itself.
+/// Who defines a name besides this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The interposed library.
+    /// The interposed library comes first.
     Library,
-    /// Somebody else: another preload, or this library.
+    /// Another preload or library does.
     Other,
-    /// Nobody.
+    /// Nobody does.
     Nobody,
 }
 
-/// Who defines `entry` next after the object that holds `caller`, in the loader's order.
-pub(crate) fn next_after(caller: usize, entry: Entry) -> Next {
+/// Who defines `entry` first, in the loader's order, after the object that holds `caller` (of all objects if that is
+/// 0). The object that holds `own`, this library, does not count.
+pub(crate) fn first_after(caller: usize, own: usize, entry: Entry) -> Next {
     let library = library_of(entry);
-    let mut passed = false;
+    let mut passed = caller == 0;
     loaded::find(|object, symbols| {
         if !passed {
             passed = object.contains(caller);
+            return None;
+        }
+        if object.contains(own) {
             return None;
         }
         symbols.function(entry.name())?;
@@ -173,53 +176,43 @@ pub(crate) fn next_after(caller: usize, entry: Entry) -> Next {
     .unwrap_or(Next::Nobody)
 }
 
-/// Whether any object but the one that holds `own` defines `name`.
-pub(crate) fn defined_outside(own: usize, name: &CStr) -> bool {
-    loaded::find(|object, symbols| (!object.contains(own) && symbols.function(name).is_some()).then_some(()))
-        .is_some()
+extern "C" fn no_driver() -> CuResult {
+    NO_DEVICE
 }
 
-/// The driver's answer for a function that it does not have.
-pub(crate) const fn missing_in_driver(real: Real) -> CuResult {
-    match real {
-        Real::Absent => NOT_FOUND,
-        Real::At(_) | Real::NoLibrary => NO_DEVICE,
-    }
+extern "C" fn not_in_driver() -> CuResult {
+    NOT_FOUND
 }
 
-/// NVML's answer for a function that it does not have.
-pub(crate) const fn missing_in_nvml(real: Real) -> NvmlReturn {
-    match real {
-        Real::Absent => NVML_FUNCTION_NOT_FOUND,
-        Real::At(_) | Real::NoLibrary => NVML_LIBRARY_NOT_FOUND,
-    }
+extern "C" fn no_nvml() -> NvmlReturn {
+    NVML_LIBRARY_NOT_FOUND
 }
 
-/// Calls the real function of a row with arguments of the types told; the answer for a missing one comes from `$missing`.
-macro_rules! call_real {
-    ($missing:path, $entry:expr, $($argument:expr => $type:ty),* $(,)?) => {
-        match $crate::real::find($entry) {
-            $crate::real::Real::At(address) => {
-                let function: unsafe extern "C" fn($($type),*) -> i32 =
-                    core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(address));
-                function($($argument),*)
-            }
-            missing => $missing(missing),
-        }
+extern "C" fn not_in_nvml() -> NvmlReturn {
+    NVML_FUNCTION_NOT_FOUND
+}
+
+/// What to call for a row: the real function, or one that answers as the library would for a function that it does
+/// not have.
+#[inline(never)]
+pub(crate) fn callable(entry: Entry) -> usize {
+    let stand_in: extern "C" fn() -> i32 = match (find(entry), library_of(entry)) {
+        (Real::At(address), _) => return address,
+        (Real::Absent, Some(Library::Nvml)) => not_in_nvml,
+        (Real::NoLibrary, Some(Library::Nvml)) => no_nvml,
+        (Real::Absent, _) => not_in_driver,
+        (Real::NoLibrary, _) => no_driver,
     };
+    (stand_in as *const ()).expose_provenance()
 }
 
-/// [`call_real`] for functions of the driver.
-macro_rules! cuda {
-    ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {
-        $crate::real::call_real!($crate::real::missing_in_driver, $entry, $($argument => $type),*)
-    };
+/// Calls the real function of a row with arguments of the types told.
+macro_rules! call {
+    ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
+        let function: unsafe extern "C" fn($($type),*) -> i32 = core::mem::transmute::<*const (), _>(
+            core::ptr::with_exposed_provenance($crate::real::callable($entry)),
+        );
+        function($($argument),*)
+    }};
 }
-
-/// [`call_real`] for functions of NVML.
-macro_rules! nvml {
-    ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {
-        $crate::real::call_real!($crate::real::missing_in_nvml, $entry, $($argument => $type),*)
-    };
-}
-pub(crate) use {call_real, cuda, nvml};
+pub(crate) use call;

@@ -10,7 +10,7 @@ use core::ptr;
 use crate::code::{CuResult, SUCCESS};
 use crate::entry_points;
 use crate::process::{self, Mode};
-use crate::real::{self, Next, Real, cuda};
+use crate::real::{self, Next, Real, call};
 use crate::table::{self, Entry};
 
 /// What a replaced `dlsym` does: jump to `jump`, or answer `answer` where that is 0.
@@ -44,7 +44,7 @@ fn real_dlvsym() -> usize {
     real::find(Entry::dlvsym).address().unwrap_or(0)
 }
 
-/// The row of a name, in a process that has to do with a pool.
+/// The row of a name.
 unsafe fn row(name: *const c_char) -> Option<Entry> {
     if name.is_null() {
         return None;
@@ -55,7 +55,21 @@ unsafe fn row(name: *const c_char) -> Option<Entry> {
     if !matches!(name.first(), Some(b'c' | b'n' | b'd')) {
         return None;
     }
-    table::find(name).filter(|_| process::mode() == Mode::Held)
+    table::find(name)
+}
+
+/// The answer that the loader would give if this library did not define the name: nothing, with its error.
+fn absent() -> Decision {
+    Decision { jump: real_dlvsym(), answer: NO_SUCH_VERSION.as_ptr().expose_provenance() }
+}
+
+/// What a program gets for a function of the interposed library: the row's entry point, or the function itself in a
+/// process that has nothing to do with a pool.
+fn offered(entry: Entry) -> Decision {
+    match process::mode() {
+        Mode::Held => Decision::answer(entry_points::address(entry)),
+        Mode::Pass => real::find(entry).address().map_or_else(absent, Decision::answer),
+    }
 }
 
 /// Decides for `dlsym(handle, name)`, called from `caller`.
@@ -63,38 +77,23 @@ unsafe fn row(name: *const c_char) -> Option<Entry> {
 /// # Safety
 /// `name` is a text or null.
 pub(crate) unsafe extern "C" fn decide_dlsym(handle: usize, name: *const c_char, caller: usize) -> Decision {
+    let address = real_dlsym();
     // SAFETY: passed on.
-    let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(real_dlsym()) };
-    let own = entry_points::address(entry);
-    match handle {
-        NEXT => decide_next(entry, caller, real_dlsym()),
-        // Our own symbol is found in the global scope even where the library is not loaded at all. Then the answer
-        // must be what it would be without us.
-        DEFAULT if !real::defined_outside(own, entry.name()) => {
-            Decision { jump: real_dlvsym(), answer: NO_SUCH_VERSION.as_ptr().expose_provenance() }
-        }
-        DEFAULT => Decision::jump(real_dlsym()),
-        _ => {
-            let address = real_dlsym();
-            if address == 0 {
-                return Decision::answer(0);
-            }
-            // SAFETY: the real dlsym with the caller's arguments. It sees this library as the caller, which matters
-            // for the two special handles only.
-            let found = unsafe {
-                let dlsym: unsafe extern "C" fn(usize, *const c_char) -> usize =
-                    core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
-                dlsym(handle, name)
-            };
-            if found == own && !real::defined_outside(own, entry.name()) {
-                return Decision {
-                    jump: real_dlvsym(),
-                    answer: NO_SUCH_VERSION.as_ptr().expose_provenance(),
-                };
-            }
-            Decision::answer(replaced(entry, found))
-        }
+    let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(address) };
+    if let Some(decision) = decide_special(handle, entry, caller, address) {
+        return decision;
     }
+    if address == 0 {
+        return Decision::answer(0);
+    }
+    // SAFETY: the real dlsym with the caller's arguments. It sees this library as the caller, which matters for the
+    // two special handles only.
+    let found = unsafe {
+        let dlsym: unsafe extern "C" fn(usize, *const c_char) -> usize =
+            core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
+        dlsym(handle, name)
+    };
+    decide_found(entry, found)
 }
 
 /// Decides for `dlvsym(handle, name, version)`, called from `caller`.
@@ -111,7 +110,7 @@ pub(crate) unsafe extern "C" fn decide_dlvsym(
     // SAFETY: passed on.
     let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(address) };
     if handle == NEXT {
-        return decide_next(entry, caller, address);
+        return decide_special(handle, entry, caller, address).unwrap_or(Decision::jump(address));
     }
     if address == 0 {
         return Decision::answer(0);
@@ -126,24 +125,39 @@ pub(crate) unsafe extern "C" fn decide_dlvsym(
         // The caller's own scope may know more than ours.
         return Decision::jump(address);
     }
-    Decision::answer(replaced(entry, found))
+    decide_found(entry, found)
 }
 
-/// `RTLD_NEXT`: what comes after the caller. If that is the interposed library, the row's entry point takes its
-/// place (which never asks for what comes next itself, so no circle can arise); everything else is the loader's
-/// business.
-fn decide_next(entry: Entry, caller: usize, resolver: usize) -> Decision {
-    // Other preloads fetch the real dlsym so; they get ours, or their look-ups would lead past this library.
-    let loader_function = real::library_of(entry).is_none();
-    if loader_function || real::next_after(caller, entry) == Next::Library {
-        return Decision::answer(entry_points::address(entry));
+/// The two special handles, which mean "what comes first" and "what comes after the caller". `resolver` knows best,
+/// unless what it finds is this library's own symbol or the interposed library's.
+fn decide_special(handle: usize, entry: Entry, caller: usize, resolver: usize) -> Option<Decision> {
+    if handle != DEFAULT && handle != NEXT {
+        return None;
     }
-    Decision::jump(resolver)
+    if real::library_of(entry).is_none() {
+        // Other preloads fetch the real dlsym so; they get ours, or their look-ups would lead past this library.
+        let ours = process::mode() == Mode::Held;
+        return Some(if ours { offered(entry) } else { Decision::jump(resolver) });
+    }
+    let after = if handle == NEXT { caller } else { 0 };
+    Some(match real::first_after(after, entry_points::address(entry), entry) {
+        // Never a circle: an entry point calls the interposed library's own function, not what comes next.
+        Next::Library => offered(entry),
+        Next::Other => Decision::jump(resolver),
+        Next::Nobody => absent(),
+    })
 }
 
-/// The entry point of the row if `found` is the real function, else `found`.
-fn replaced(entry: Entry, found: usize) -> usize {
-    if found != 0 && real::find(entry) == Real::At(found) { entry_points::address(entry) } else { found }
+/// What a look-up in a library found: the real function is replaced, this library's own symbol (a look-up in the
+/// whole program finds it first) counts as what it stands for.
+fn decide_found(entry: Entry, found: usize) -> Decision {
+    if found == 0 || process::mode() == Mode::Pass && found != entry_points::address(entry) {
+        return Decision::answer(found);
+    }
+    if found == entry_points::address(entry) {
+        return if real::find(entry).address().is_some() { offered(entry) } else { absent() };
+    }
+    if real::find(entry) == Real::At(found) { offered(entry) } else { Decision::answer(found) }
 }
 
 /// Puts the entry point of a row in the place of the real function that `cuGetProcAddress` found for `symbol`.
@@ -177,7 +191,7 @@ pub(crate) unsafe extern "C" fn get_proc_address(
 ) -> CuResult {
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = cuda!(Entry::cuGetProcAddress, symbol => *const c_char, function => *mut *mut c_void,
+        let code = call!(Entry::cuGetProcAddress, symbol => *const c_char, function => *mut *mut c_void,
             version => c_int, flags => u64);
         if code == SUCCESS {
             replace(symbol, function);
@@ -201,7 +215,7 @@ macro_rules! get_proc_address {
         ) -> CuResult {
             // SAFETY: the caller's arguments.
             unsafe {
-                let code = cuda!(Entry::$entry, symbol => *const c_char, function => *mut *mut c_void,
+                let code = call!(Entry::$entry, symbol => *const c_char, function => *mut *mut c_void,
                     version => c_int, flags => u64, status => *mut c_int);
                 if code == SUCCESS {
                     replace(symbol, function);

@@ -15,18 +15,18 @@ pub(crate) type Errno = i32;
 /// # Safety
 /// The arguments must be what the call of that number asks for.
 unsafe fn call(number: libc::c_long, a: [usize; 6]) -> Result<usize, Errno> {
-    let answer: isize;
+    let answer: i64;
     // SAFETY: the kernel keeps all registers but these; memory is the caller's promise.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") number as isize => answer,
+            inlateout("rax") number => answer,
             in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
             lateout("rcx") _, lateout("r11") _,
             options(nostack),
         );
     }
-    if answer < 0 { Err(i32::try_from(-answer).unwrap_or(libc::EINVAL)) } else { Ok(answer.unsigned_abs()) }
+    usize::try_from(answer).map_err(|_| i32::try_from(answer.unsigned_abs()).unwrap_or(libc::EINVAL))
 }
 
 /// An address as a system call takes it.
@@ -37,7 +37,7 @@ fn at<T>(thing: *const T) -> usize {
 /// A descriptor as a system call takes it.
 fn fd_word(fd: i32) -> usize {
     // Negative numbers stay negative for the kernel, which answers with an error.
-    fd as isize as usize
+    (fd as isize).cast_unsigned()
 }
 
 /// Whether a path exists.
@@ -103,8 +103,9 @@ pub(crate) fn packet_socket() -> Result<i32, Errno> {
 
 /// Connects a socket to the Unix address of `path`.
 pub(crate) fn connect(fd: i32, path: &[u8]) -> Result<(), Errno> {
-    let mut address =
-        libc::sockaddr_un { sun_family: libc::AF_UNIX.unsigned_abs() as u16, sun_path: [0; 108] };
+    const FAMILY: libc::sa_family_t = 1;
+    const _: () = assert!(FAMILY as i32 == libc::AF_UNIX);
+    let mut address = libc::sockaddr_un { sun_family: FAMILY, sun_path: [0; 108] };
     if path.len() >= address.sun_path.len() {
         return Err(libc::ENAMETOOLONG);
     }
@@ -191,8 +192,8 @@ fn passed(control: &[u64; CONTROL_WORDS], length: usize) -> [i32; MOST_FDS] {
     let count = (bytes - 16) / 4;
     for (index, fd) in fds.iter_mut().enumerate().take(count) {
         let Some(&word) = control.get(2 + index / 2) else { break };
-        let number = if index.is_multiple_of(2) { word } else { word >> 32 };
-        *fd = (number & 0xffff_ffff) as u32 as i32;
+        let number = if index.is_multiple_of(2) { word & 0xffff_ffff } else { word >> 32 };
+        *fd = u32::try_from(number).unwrap_or(u32::MAX).cast_signed();
     }
     fds
 }

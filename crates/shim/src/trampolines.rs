@@ -10,7 +10,7 @@ use core::mem::offset_of;
 
 use crate::code::{CuResult, INVALID_CONTEXT};
 use crate::process::{self, Mode, PROCESS, Process, Stage, Way};
-use crate::real::{self, missing_in_driver};
+use crate::real;
 use crate::resolve;
 use crate::table::{Class, Entry};
 
@@ -161,11 +161,11 @@ pub(crate) struct Opened {
 extern "C" fn open(row: u32, hook: usize) -> Opened {
     let barred = |code| Opened { address: 0, code };
     let Some(entry) = Entry::from_index(row as usize) else { return barred(INVALID_CONTEXT) };
-    let address = match real::find(entry) {
-        real::Real::At(address) => address,
-        missing => return barred(missing_in_driver(missing)),
-    };
+    let address = real::callable(entry);
     let go = Opened { address, code: 0 };
+    if real::find(entry).address().is_none() {
+        return go;
+    }
     if process::mode() == Mode::Pass {
         process::open_row(entry, address);
         return go;

@@ -97,6 +97,11 @@ impl Card {
         text::unpack(&self.name)
     }
 
+    /// The card's name as the driver's own bytes.
+    pub fn name_bytes(&self) -> &[u8] {
+        text::bytes(&self.name)
+    }
+
     /// The driver's answer for an attribute, or nothing where it refused or the number is not kept.
     pub fn attribute(&self, number: i32) -> Option<i32> {
         let index = usize::try_from(number).ok()?;

@@ -234,6 +234,11 @@ impl Refused {
     pub fn sentence(&self) -> &str {
         text::unpack(&self.sentence)
     }
+
+    /// The sentence as the bytes that it came in, UTF-8 or not, for who only hands it on.
+    pub fn sentence_bytes(&self) -> &[u8] {
+        text::bytes(&self.sentence)
+    }
 }
 
 /// A process wants its pod to hold a card. Its pod's place in the queue is read from the limits page meanwhile.

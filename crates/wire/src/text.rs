@@ -13,9 +13,14 @@ pub(crate) fn pack<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
+/// The bytes of a field up to its first NUL.
+pub(crate) fn bytes(field: &[u8]) -> &[u8] {
+    field.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
 /// The text of a field up to its first NUL; what is not UTF-8 ends it early.
 pub(crate) fn unpack(field: &[u8]) -> &str {
-    let bytes = field.split(|&byte| byte == 0).next().unwrap_or_default();
+    let bytes = bytes(field);
     match core::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(bad) => bytes

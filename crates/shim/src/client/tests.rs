@@ -68,16 +68,12 @@ impl Surroundings for Play {
                 return Received::Nothing;
             }
         }
-        match self.scenes.pop_front() {
-            Some(Scene::Packet(_, bytes)) => {
-                buffer[..bytes.len()].copy_from_slice(&bytes);
-                Received::Packet(bytes.len())
-            }
-            _ => {
-                self.connected = false;
-                Received::Gone
-            }
+        if let Some(Scene::Packet(_, bytes)) = self.scenes.pop_front() {
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            return Received::Packet(bytes.len());
         }
+        self.connected = false;
+        Received::Gone
     }
 
     fn adopt(&mut self, slot: u32) -> bool {
