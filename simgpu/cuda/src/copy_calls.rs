@@ -205,4 +205,22 @@ entry! {
     cuMemsetD2D32Async(to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Handle) {
         fill(legacy(stream), rows(to, pitch, value, 4, width, height))
     }
+    cuMemsetD2D8_v2_ptds(to: u64, pitch: usize, value: u8, width: usize, height: usize) {
+        fill(PER_THREAD, rows(to, pitch, value.into(), 1, width, height))
+    }
+    cuMemsetD2D8Async_ptsz(to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle) {
+        fill(own(stream), rows(to, pitch, value.into(), 1, width, height))
+    }
+    cuMemsetD2D16_v2_ptds(to: u64, pitch: usize, value: u16, width: usize, height: usize) {
+        fill(PER_THREAD, rows(to, pitch, value.into(), 2, width, height))
+    }
+    cuMemsetD2D16Async_ptsz(to: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Handle) {
+        fill(own(stream), rows(to, pitch, value.into(), 2, width, height))
+    }
+    cuMemsetD2D32_v2_ptds(to: u64, pitch: usize, value: u32, width: usize, height: usize) {
+        fill(PER_THREAD, rows(to, pitch, value, 4, width, height))
+    }
+    cuMemsetD2D32Async_ptsz(to: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Handle) {
+        fill(own(stream), rows(to, pitch, value, 4, width, height))
+    }
 }

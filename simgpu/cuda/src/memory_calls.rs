@@ -123,7 +123,20 @@ entry! {
     cuMemPrefetchAsync(pointer: u64, size: usize, _device: i32, _stream: *mut c_void) {
         managed(pointer, size)
     }
+    cuMemPrefetchAsync_ptsz(pointer: u64, size: usize, _device: i32, _stream: *mut c_void) {
+        managed(pointer, size)
+    }
+    // A location is two words, passed in one register.
+    cuMemPrefetchAsync_v2(pointer: u64, size: usize, _location: u64, _flags: u32, _stream: *mut c_void) {
+        managed(pointer, size)
+    }
+    cuMemPrefetchAsync_v2_ptsz(pointer: u64, size: usize, _location: u64, _flags: u32, _stream: *mut c_void) {
+        managed(pointer, size)
+    }
     cuMemAdvise(pointer: u64, size: usize, _advice: i32, _device: i32) {
+        managed(pointer, size)
+    }
+    cuMemAdvise_v2(pointer: u64, size: usize, _advice: i32, _location: u64) {
         managed(pointer, size)
     }
 }
