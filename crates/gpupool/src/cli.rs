@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{agent, ask, check_config, control, demo, names, operands, probe_cards, run, status, stop};
+use crate::{agent, ask, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status, stop};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -34,6 +34,10 @@ enum Command {
     Operands(operands::Args),
     /// Tells what resource names stand for, and what a card or vGPU type will be called.
     Names(names::Args),
+    /// Shows the GPU stock per use and resource, and what lies idle beside a waiting queue.
+    Inventory(inventory::Args),
+    /// Explains why something is as it is.
+    Explain(explain::Args),
     /// Shows four programs share two simulated cards; needs no GPU.
     Demo(demo::Args),
     /// A GPU program that ends when its standard input closes (the demo runs four of them).
@@ -58,6 +62,8 @@ impl Cli {
             Command::CheckConfig(args) => Ok(check_config::run(&args)),
             Command::Operands(args) => operands::run(&args),
             Command::Names(args) => names::run(&args),
+            Command::Inventory(args) => inventory::run(&args),
+            Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::DemoProgram(args) => demo::run_program(&args),
             Command::Control(args) => control::run(args),

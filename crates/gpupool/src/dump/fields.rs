@@ -70,6 +70,16 @@ pub(crate) trait Keys {
     fn keep(key: &str) -> bool;
 }
 
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct AllKeys;
+
+impl Keys for AllKeys {
+    fn keep(_: &str) -> bool {
+        true
+    }
+}
+
 /// The kept keys of a map of resources with their quantities, not yet read.
 #[derive(Debug)]
 pub(crate) struct Resources<'a, K>(Vec<(Cow<'a, str>, &'a RawValue)>, PhantomData<K>);
@@ -78,6 +88,12 @@ impl<'a, K> Resources<'a, K> {
     /// Every kept resource with its quantity.
     pub(crate) fn quantities(&self) -> Result<Vec<(&str, Quantity)>, String> {
         self.0.iter().map(|(name, raw)| Ok((name.as_ref(), quantity(name, raw)?))).collect()
+    }
+
+    /// The same as a map of its own.
+    pub(crate) fn to_map(&self) -> Result<gpupool_core::stock::Resources, String> {
+        let quantities = self.quantities()?.into_iter();
+        Ok(quantities.map(|(name, quantity)| (name.to_owned(), quantity)).collect())
     }
 }
 

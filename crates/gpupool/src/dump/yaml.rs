@@ -10,6 +10,8 @@ pub(super) fn to_json(yaml: &str) -> Result<String, DumpError> {
     // A fleet's dump goes beyond the parser's usual limits, and is bounded by its own size. What makes a small file
     // large or deep, aliases and nesting, stays limited.
     let options = serde_saphyr::options! {
+        // A node may be called n, or no.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: usize::MAX,
             max_nodes: usize::MAX,
