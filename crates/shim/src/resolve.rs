@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn decide_dlvsym(
     // SAFETY: passed on.
     let Some(entry) = (unsafe { row(name) }) else { return Decision::jump(address) };
     if handle == NEXT {
-        return decide_special(handle, entry, caller, address).unwrap_or(Decision::jump(address));
+        return decide_special(handle, entry, caller, address).unwrap_or_else(|| Decision::jump(address));
     }
     if address == 0 {
         return Decision::answer(0);

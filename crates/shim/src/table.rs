@@ -1,7 +1,7 @@
 //! The one table: a row for every entry point that the shim exports, with its class and its hook.
 //!
 //! A name that is not here is never touched: the program talks to the real function. What is here is exported under
-//! its own name ([`crate::entry_points`]), handed out by `dlsym` and by `cuGetProcAddress`, and nothing else is.
+//! its own name (`entry_points`), handed out by `dlsym` and by `cuGetProcAddress`, and nothing else is.
 //!
 //! A row is one of
 //!
