@@ -1,4 +1,5 @@
-//! Pure decisions: what a share of a card is, and who of a node's pods holds which card when.
+//! Pure decisions: what a share of a card is, who of a node's pods holds which card when, what a node is for,
+//! and whether it advertises that.
 //!
 //! Nothing here knows a clock, a file, a socket or Kubernetes. Time and events come in as arguments, decisions
 //! go out as values, and a refusal is a value with the sentence that the user reads. The same events give the

@@ -38,9 +38,9 @@ impl FromStr for PciId {
             let digits = part.strip_prefix("0x").unwrap_or(part);
             let four = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             let number = four.then(|| u16::from_str_radix(digits, 16).ok()).flatten();
-            number.ok_or(
-                "write vendor and device as four hexadecimal digits each, such as 10de:2236".to_owned(),
-            )
+            number.ok_or_else(|| {
+                "write vendor and device as four hexadecimal digits each, such as 10de:2236".to_owned()
+            })
         };
         let (vendor, device) = text.split_once(':').unwrap_or(("10de", text));
         if hex(vendor)? != plugin::NVIDIA_VENDOR {

@@ -284,7 +284,7 @@ fn a_directory_a_missing_file_and_a_forbidden_one_are_unreadable() {
     check(&files.0.path().join("none"), &[]).is_unreadable("No such file");
 
     let dump = files.write("dump", list(&lab()));
-    fs::set_permissions(&dump, fs::Permissions::from_mode(0)).expect("chmod");
+    fs::set_permissions(&dump, fs::Permissions::from_mode(0o000)).expect("chmod");
     fs::set_permissions(files.0.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     // Root reads everything; nobody does not, and runs a copy that it can reach.
     let program = files.0.path().join("gpupool");

@@ -84,7 +84,7 @@ impl Keys for AllKeys {
 #[derive(Debug)]
 pub(crate) struct Resources<'a, K>(Vec<(Cow<'a, str>, &'a RawValue)>, PhantomData<K>);
 
-impl<'a, K> Resources<'a, K> {
+impl<K> Resources<'_, K> {
     /// Every kept resource with its quantity.
     pub(crate) fn quantities(&self) -> Result<Vec<(&str, Quantity)>, String> {
         self.0.iter().map(|(name, raw)| Ok((name.as_ref(), quantity(name, raw)?))).collect()
