@@ -39,6 +39,11 @@ def refused(what, function, *arguments):
     say(what, f"{code.name} {call('cuGetErrorString', code).decode()}")
 
 
+def text(buffer):
+    """The string in a buffer of which it fills only the beginning."""
+    return buffer.split(b"\0")[0].decode()
+
+
 def identity():
     refused("before init", "cuDeviceGetCount")
     call("cuInit", 0)
@@ -47,7 +52,7 @@ def identity():
     say("cards", call("cuDeviceGetCount"))
     refused("no such card", "cuDeviceGet", 99)
     device = call("cuDeviceGet", 0)
-    say("name", call("cuDeviceGetName", 96, device).rstrip(b"\0").decode())
+    say("name", text(call("cuDeviceGetName", 96, device)))
     say("uuid", bytes(call("cuDeviceGetUuid", device).bytes).hex())
     total = call("cuDeviceTotalMem", device)
     say("total memory", total)
@@ -55,7 +60,7 @@ def identity():
                       "MAX_THREADS_PER_BLOCK", "PCI_BUS_ID", "UNIFIED_ADDRESSING", "MEMORY_POOLS_SUPPORTED"):
         number = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}")
         say(attribute.lower(), call("cuDeviceGetAttribute", number, device))
-    say("bus id", call("cuDeviceGetPCIBusId", 32, device).rstrip(b"\0").decode())
+    say("bus id", text(call("cuDeviceGetPCIBusId", 32, device)))
     return device, total
 
 
