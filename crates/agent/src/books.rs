@@ -149,7 +149,9 @@ impl Books {
     pub(crate) fn decided(&mut self, action: &Action) {
         let Action::Grant { pod, card, .. } = action else { return };
         for key in self.members_of(pod) {
-            if let Some(process) = self.processes.get_mut(&key).filter(|process| process.using == Use::Waiting) {
+            if let Some(process) =
+                self.processes.get_mut(&key).filter(|process| process.using == Use::Waiting)
+            {
                 process.using = Use::Holding;
                 process.card.get_or_insert_with(|| card.clone());
             }

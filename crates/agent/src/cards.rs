@@ -43,7 +43,9 @@ impl Source {
     }
 
     fn library(&self, name: &str) -> PathBuf {
-        self.simulated.as_ref().map_or_else(|| PathBuf::from(name), |simulated| simulated.directory.join(name))
+        self.simulated
+            .as_ref()
+            .map_or_else(|| PathBuf::from(name), |simulated| simulated.directory.join(name))
     }
 }
 
@@ -59,7 +61,9 @@ pub enum CardsError {
         source: std::io::Error,
     },
     /// The driver does not work.
-    #[error("the CUDA driver {library} cannot be used: {why}. Is a driver installed? Without a GPU, use --simulated-cards 2")]
+    #[error(
+        "the CUDA driver {library} cannot be used: {why}. Is a driver installed? Without a GPU, use --simulated-cards 2"
+    )]
     Driver {
         /// Its library.
         library: PathBuf,
@@ -89,7 +93,9 @@ pub enum CardsError {
     #[error("the CUDA driver has no card")]
     None,
     /// The simulated cards were made earlier, and otherwise.
-    #[error("the simulated cards in {state} are {found}, not {expected}: ask for {found}, or remove the file when nothing uses it any more")]
+    #[error(
+        "the simulated cards in {state} are {found}, not {expected}: ask for {found}, or remove the file when nothing uses it any more"
+    )]
     Count {
         /// How many were asked for.
         expected: usize,

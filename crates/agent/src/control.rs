@@ -216,7 +216,9 @@ mod tests {
     fn requests_are_read_strictly() {
         let text = r#"{"request":"register","name":"A","core":{"request":50,"limit":100},
                        "memory":{"request":50,"limit":50},"priority":0}"#;
-        assert!(matches!(serde_json::from_str(text), Ok(Request::Register(register)) if register.name == "A"));
+        assert!(
+            matches!(serde_json::from_str(text), Ok(Request::Register(register)) if register.name == "A")
+        );
         assert!(serde_json::from_str::<Request>(&text.replace("\"limit\":100", "\"limit\":49")).is_err());
         assert!(serde_json::from_str::<Request>(r#"{"request":"status"}"#).is_ok());
         assert!(serde_json::from_str::<Request>(r#"{"request":"stop"}"#).is_err());

@@ -208,7 +208,8 @@ impl Driver {
     /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
     pub(crate) fn patience(&self) -> u64 {
         let now = clock();
-        let deadlines = self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
+        let deadlines =
+            self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
         deadlines.map(|deadline| deadline.since(now).0).fold(1000, u64::min)
     }
 
@@ -328,6 +329,10 @@ impl Driver {
             }
             Effect::Refused { to, reason, sentence } => {
                 self.connections.send(to, Refused::new(reason, &sentence).as_bytes(), &[]);
+                // A caller that was not taken in is given one answer; another try is another connection.
+                if self.connections.get(to).is_some_and(|connection| !connection.introduced) {
+                    self.connections.cut(to);
+                }
             }
             Effect::Signal { to, signal } => {
                 let Some(member) = self.members.get(&to) else { return };
@@ -342,7 +347,8 @@ impl Driver {
         self.publish_pod(pod);
         let Some(files) = self.files.get(pod) else { return };
         let Some(ledger) = &files.ledger else { return };
-        let descriptors = [files.limits.descriptor(), ledger.descriptor(), std::os::fd::AsFd::as_fd(self.cards.table())];
+        let descriptors =
+            [files.limits.descriptor(), ledger.descriptor(), std::os::fd::AsFd::as_fd(self.cards.table())];
         self.connections.send(to, Welcome::new(slot, pod.as_str()).as_bytes(), &descriptors);
     }
 

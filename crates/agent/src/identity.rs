@@ -20,7 +20,9 @@ const DEEPEST: u32 = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Stranger {
     /// No ancestor is known.
-    #[error("process {0} was not started by gpupool run: start it with gpupool run --core R[:L] --memory R[:L] -- command")]
+    #[error(
+        "process {0} was not started by gpupool run: start it with gpupool run --core R[:L] --memory R[:L] -- command"
+    )]
     Unregistered(u32),
     /// It ended before it could be looked at.
     #[error("process {0} has ended")]

@@ -85,8 +85,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens or makes the journal and reads it. What is damaged is moved to a file beside it.
     pub(crate) fn open<R: DeserializeOwned>(path: &Path) -> Result<(Self, Replay<R>), JournalError> {
-        let failed =
-            |action| move |source| JournalError::File { action, path: path.to_owned(), source };
+        let failed = |action| move |source| JournalError::File { action, path: path.to_owned(), source };
         let mut file = open_file(path).map_err(failed("open"))?;
         let mut content = Vec::new();
         file.read_to_end(&mut content).map_err(failed("read"))?;
@@ -236,7 +235,11 @@ mod tests {
             let (mut cut, replay) = journal(&path);
             let whole = content[..length].iter().filter(|byte| **byte == b'\n').count();
             assert_eq!(replay.records.len(), whole, "cut at {length}");
-            assert_eq!(replay.damage.is_some(), length % line != 0 && whole < 2 || length > 2 * line, "{length}");
+            assert_eq!(
+                replay.damage.is_some(),
+                length % line != 0 && whole < 2 || length > 2 * line,
+                "{length}"
+            );
             if let Some(damage) = replay.damage {
                 let rest = std::fs::read(&damage.set_aside).unwrap();
                 assert_eq!(rest.len() as u64, damage.bytes);

@@ -14,7 +14,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LockError {
     /// Another agent has it.
-    #[error("another agent uses {0}: stop it, or give this one a socket and a journal of its own (--socket, --journal)")]
+    #[error(
+        "another agent uses {0}: stop it, or give this one a socket and a journal of its own (--socket, --journal)"
+    )]
     Taken(PathBuf),
     /// The lock file can't be made.
     #[error("cannot make the lock file {path}: {source}")]
@@ -39,8 +41,13 @@ impl Lock {
         name.push(".lock");
         let name = PathBuf::from(name);
         let failed = |source| LockError::File { path: name.clone(), source };
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name).map_err(failed)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&name)
+            .map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(LockError::Taken(path.to_owned())),

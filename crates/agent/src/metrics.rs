@@ -222,7 +222,12 @@ impl Scrape {
             let labels = [("node", self.node.as_str()), ("outcome", outcome)];
             counter.encode(descriptor.encode_family(&labels)?)?;
         }
-        family(out, "gpupool_connections", "Open connections of programs and people", [(node(), count(self.connections))])?;
+        family(
+            out,
+            "gpupool_connections",
+            "Open connections of programs and people",
+            [(node(), count(self.connections))],
+        )?;
         one(out, "gpupool_refusals", "Programs that were refused", &node(), &self.counters.refusals)?;
         one(
             out,
@@ -234,7 +239,13 @@ impl Scrape {
         let failures = &self.counters.journal_failures;
         one(out, "gpupool_journal_failures", "Writes of the journal that failed", &node(), failures)?;
         let disagreements = &self.counters.disagreements;
-        one(out, "gpupool_disagreements", "Events that the pool did not accept: a defect", &node(), disagreements)
+        one(
+            out,
+            "gpupool_disagreements",
+            "Events that the pool did not accept: a defect",
+            &node(),
+            disagreements,
+        )
     }
 }
 

@@ -19,7 +19,9 @@ const SO_PEERPIDFD: libc::c_int = 77;
 #[derive(Debug, Error)]
 pub(crate) enum PeerError {
     /// It lives in a pid namespace that the agent does not see into.
-    #[error("the caller is outside the agent's view of processes: the agent needs the host's pid namespace (hostPID: true)")]
+    #[error(
+        "the caller is outside the agent's view of processes: the agent needs the host's pid namespace (hostPID: true)"
+    )]
     Unseen,
     /// It ended before it was held.
     #[error("the caller has ended")]
@@ -41,9 +43,8 @@ pub(crate) struct Held {
 impl Held {
     /// Holds a process by its id, if it is the one that started then and still lives.
     pub(crate) fn by_key(proc: &Proc, key: ProcessKey) -> Result<Self, PeerError> {
-        Self::check(proc, open(key.pid)?, key.pid).and_then(|held| {
-            if held.key == key { Ok(held) } else { Err(PeerError::Gone) }
-        })
+        Self::check(proc, open(key.pid)?, key.pid)
+            .and_then(|held| if held.key == key { Ok(held) } else { Err(PeerError::Gone) })
     }
 
     /// The start time is read after the pidfd is held, and the process looked at after that: while it lives, its

@@ -28,13 +28,17 @@ pub enum RestartError {
     #[error("the cards cannot be pooled: {0}")]
     Cards(#[from] Refusal),
     /// Another agent wrote it.
-    #[error("the journal has records of version {found}, this agent writes {VERSION}: stop its pods with the agent that wrote it, then remove it")]
+    #[error(
+        "the journal has records of version {found}, this agent writes {VERSION}: stop its pods with the agent that wrote it, then remove it"
+    )]
     Version {
         /// The journal's version.
         found: u32,
     },
     /// The pods that still live are shared by another policy.
-    #[error("the journal holds pods of a {was} pool, and this agent is told --policy {is}: stop them first, or give the same policy")]
+    #[error(
+        "the journal holds pods of a {was} pool, and this agent is told --policy {is}: stop them first, or give the same policy"
+    )]
     Policy {
         /// The journal's policy.
         was: &'static str,
@@ -42,7 +46,9 @@ pub enum RestartError {
         is: &'static str,
     },
     /// Its snapshot contradicts itself.
-    #[error("the journal's snapshot cannot be used ({0}): move the journal away and stop the programs that still run")]
+    #[error(
+        "the journal's snapshot cannot be used ({0}): move the journal away and stop the programs that still run"
+    )]
     Snapshot(#[from] Violation),
 }
 

@@ -122,7 +122,12 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let most_connections = raise_descriptor_limit();
     let probe = cards::probe(&settings.source)?;
     if let Some(expected) = settings.expected_cards.filter(|expected| *expected != probe.cards.len()) {
-        return Err(CardsError::Count { expected, found: probe.cards.len(), state: settings.simulated_state() }.into());
+        return Err(CardsError::Count {
+            expected,
+            found: probe.cards.len(),
+            state: settings.simulated_state(),
+        }
+        .into());
     }
     let (watch, indices) = Watch::open(&settings.source.nvml_library(), &probe)?;
     let cards = Cards::new(&probe, &indices)?;
@@ -138,7 +143,9 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
     let told = inbox.clone();
-    watch.run(move |looks| told.blocking_send(Input::Looked(looks)).is_ok()).map_err(system("start a thread"))?;
+    watch
+        .run(move |looks| told.blocking_send(Input::Looked(looks)).is_ok())
+        .map_err(system("start a thread"))?;
     if let Some(address) = settings.metrics {
         let bound = crate::metrics::serve(address, inbox.clone()).await;
         let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
@@ -285,9 +292,7 @@ fn stop_signals() -> std::io::Result<mpsc::UnboundedReceiver<()>> {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let mut signals = signal(kind)?;
         let stop = stop.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() && stop.send(()).is_ok() {}
-        });
+        tokio::spawn(async move { while signals.recv().await.is_some() && stop.send(()).is_ok() {} });
     }
     Ok(stopped)
 }

@@ -16,7 +16,9 @@ const LONGEST_PATH: usize = 107;
 #[derive(Debug, Error)]
 pub enum SocketPathError {
     /// The kernel keeps 108 bytes for the path, one of them a zero.
-    #[error("the socket path {path} is {length} bytes long and the kernel takes at most {LONGEST_PATH}: give a shorter one with --socket")]
+    #[error(
+        "the socket path {path} is {length} bytes long and the kernel takes at most {LONGEST_PATH}: give a shorter one with --socket"
+    )]
     TooLong {
         /// The path as given.
         path: PathBuf,
@@ -24,7 +26,9 @@ pub enum SocketPathError {
         length: usize,
     },
     /// A directory that somebody else could have prepared is not trusted.
-    #[error("the directory {directory} belongs to user {owner}, not to you (user {user}): remove it or give another socket with --socket")]
+    #[error(
+        "the directory {directory} belongs to user {owner}, not to you (user {user}): remove it or give another socket with --socket"
+    )]
     ForeignDirectory {
         /// The directory of the socket.
         directory: PathBuf,
@@ -34,7 +38,9 @@ pub enum SocketPathError {
         user: u32,
     },
     /// Others could replace the socket.
-    #[error("the directory {directory} can be written by others (mode {mode:03o}): run chmod 700 on it or give another socket with --socket")]
+    #[error(
+        "the directory {directory} can be written by others (mode {mode:03o}): run chmod 700 on it or give another socket with --socket"
+    )]
     OpenDirectory {
         /// The directory of the socket.
         directory: PathBuf,

@@ -110,7 +110,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn simulated_driver(state: &Path, cards: &str) -> anyhow::Result<SimulatedDriver> {
     let directory = Installation::find()?.simulated_driver()?;
     let state = state.join("simgpu.state");
-    let set = |name: &str, value: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|found| found == value);
+    let set =
+        |name: &str, value: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|found| found == value);
     if !set(STATE, state.as_os_str()) || !set(CARDS, cards.as_ref()) {
         let mut again = Command::new(std::env::current_exe()?);
         again.args(std::env::args_os().skip(1)).env(STATE, &state).env(CARDS, cards);
@@ -139,7 +140,8 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    text.parse().map_err(|_| "write a port, such as 9400, or an address and a port, such as 0.0.0.0:9400".to_owned())
+    text.parse()
+        .map_err(|_| "write a port, such as 9400, or an address and a port, such as 0.0.0.0:9400".to_owned())
 }
 
 fn parse_minutes(text: &str) -> Result<Duration, String> {

@@ -16,7 +16,8 @@ pub(crate) struct Installation {
 impl Installation {
     /// Found from `GPUPOOL_LIB_DIR`, else from where this program is.
     pub(crate) fn find() -> anyhow::Result<Self> {
-        if let Some(directory) = std::env::var_os(LIBRARY_DIRECTORY).filter(|directory| !directory.is_empty()) {
+        if let Some(directory) = std::env::var_os(LIBRARY_DIRECTORY).filter(|directory| !directory.is_empty())
+        {
             return Ok(Self { libraries: std::path::absolute(directory)? });
         }
         let program = std::env::current_exe().context("cannot find out where this program is")?;

@@ -142,9 +142,8 @@ fn row<const N: usize>(cells: [&str; N]) -> [String; N] {
 
 /// Rows with their columns set below one another.
 fn lines<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: Vec<usize> = (0..N)
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> =
+        (0..N).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
@@ -164,16 +163,24 @@ mod tests {
 
     #[test]
     fn ages_are_short() {
-        for (seconds, text) in
-            [(0.4, "0s"), (59.9, "59s"), (200.0, "3m20s"), (7500.0, "2h05m"), (273_600.0, "3d04h"), (-1.0, "0s")]
-        {
+        for (seconds, text) in [
+            (0.4, "0s"),
+            (59.9, "59s"),
+            (200.0, "3m20s"),
+            (7500.0, "2h05m"),
+            (273_600.0, "3d04h"),
+            (-1.0, "0s"),
+        ] {
             assert_eq!(age(seconds), text);
         }
     }
 
     #[test]
     fn places_have_their_english_endings() {
-        assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 112th");
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).join(" "),
+            "1st 2nd 3rd 4th 11th 12th 13th 21st 112th"
+        );
     }
 
     #[test]

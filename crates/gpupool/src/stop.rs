@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn words(stopped: Stopped) -> String {
-    let processes = |count: u32| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    let processes =
+        |count: u32| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     match stopped.killed {
         0 => format!("stopped, {} ended", processes(stopped.terminated)),
         killed => format!(

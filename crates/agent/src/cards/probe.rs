@@ -124,7 +124,9 @@ mod tests {
         let text = "GPU-1f2e3d4c-0506-0708-090a-0b0c0d0e0fff";
         assert_eq!(format_uuid(bytes), text);
         assert_eq!(parse_uuid(text), Some(bytes));
-        for wrong in ["", "GPU-", "1f2e3d4c-0506-0708-090a-0b0c0d0e0fff", &text.replace('f', "g"), &text[..39]] {
+        for wrong in
+            ["", "GPU-", "1f2e3d4c-0506-0708-090a-0b0c0d0e0fff", &text.replace('f', "g"), &text[..39]]
+        {
             assert_eq!(parse_uuid(wrong), None, "{wrong}");
         }
     }

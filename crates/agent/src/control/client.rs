@@ -19,7 +19,9 @@ const LONGEST_REPLY: usize = 256 * 1024 * 1024;
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nobody listens there.
-    #[error("no agent answers on {socket}: start one with `gpupool agent` (or `gpupool agent --simulated-cards 2` without a GPU), or say where it is with --socket or GPUPOOL_SOCKET")]
+    #[error(
+        "no agent answers on {socket}: start one with `gpupool agent` (or `gpupool agent --simulated-cards 2` without a GPU), or say where it is with --socket or GPUPOOL_SOCKET"
+    )]
     NoAgent {
         /// Where it was looked for.
         socket: PathBuf,
@@ -39,7 +41,9 @@ pub enum ClientError {
         socket: PathBuf,
     },
     /// The answer is none of this protocol.
-    #[error("the agent on {socket} answers in another language ({what}): use gpupool and agent of the same release")]
+    #[error(
+        "the agent on {socket} answers in another language ({what}): use gpupool and agent of the same release"
+    )]
     Foreign {
         /// The agent's socket.
         socket: PathBuf,
@@ -114,7 +118,8 @@ impl Client {
                 Piece::More => {}
                 Piece::Rubbish => return Err(self.foreign("a broken packet".to_owned())),
                 Piece::Whole(text) => {
-                    return serde_json::from_slice(&text).map_err(|failure| self.foreign(failure.to_string()));
+                    return serde_json::from_slice(&text)
+                        .map_err(|failure| self.foreign(failure.to_string()));
                 }
             }
         }

@@ -62,12 +62,17 @@ impl Driver {
         let known = self.books.process(key).map(|process| process.pod.clone());
         let pod = match known {
             Some(pod) => pod,
-            None => self.identity.pod_of(key).map(PodId::from).map_err(|stranger| {
-                No(Reason::NotRegistered, stranger.to_string())
-            })?,
+            None => self
+                .identity
+                .pod_of(key)
+                .map(PodId::from)
+                .map_err(|stranger| No(Reason::NotRegistered, stranger.to_string()))?,
         };
         if self.books.group(&pod).is_none_or(|group| group.stopping) {
-            return Err(No(Reason::Stopped, format!("`{pod}` is being stopped: its programs get no card any more")));
+            return Err(No(
+                Reason::Stopped,
+                format!("`{pod}` is being stopped: its programs get no card any more"),
+            ));
         }
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
@@ -105,16 +110,27 @@ impl Driver {
     }
 
     /// A process that the agent does not know yet.
-    fn welcome_new(&mut self, from: ConnectionId, key: ProcessKey, pod: &PodId, hello: &Hello) -> Result<u32, No> {
+    fn welcome_new(
+        &mut self,
+        from: ConnectionId,
+        key: ProcessKey,
+        pod: &PodId,
+        hello: &Hello,
+    ) -> Result<u32, No> {
         // One that comes from before a damaged journal keeps the slot that it counts in.
         let resumed = hello.resume().and(hello.slot()).filter(|slot| self.is_free(pod, *slot));
         let slot = resumed.or_else(|| self.books.free_slot(pod)).ok_or_else(|| {
-            No(Reason::NoSlot, format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"))
+            No(
+                Reason::NoSlot,
+                format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"),
+            )
         })?;
         let held = self.connections.get_mut(from).and_then(|connection| connection.held.take());
         let Some(held) = held else { return Err(No(Reason::Malformed, "a second hello".to_owned())) };
         let watched = crate::server::watch_exit(&held, self.exits.clone());
-        watched.map_err(|failure| No(Reason::Other, format!("the agent cannot watch process {}: {failure}", key.pid)))?;
+        watched.map_err(|failure| {
+            No(Reason::Other, format!("the agent cannot watch process {}: {failure}", key.pid))
+        })?;
         if resumed.is_none() {
             self.assign_slot(pod, slot);
         }
@@ -147,10 +163,25 @@ impl Driver {
             self.assign_slot(&process.pod, process.slot);
             self.stop_using(key);
         }
+        self.rebind(key, hello);
         Ok(process.slot)
     }
 
-    fn acquire(&mut self, from: ConnectionId, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), No> {
+    /// A process that uses no card says itself which one it is bound to: after `exec` it is none any more.
+    fn rebind(&mut self, key: ProcessKey, hello: &Hello) {
+        let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
+        let Some(process) = self.books.process(key).cloned() else { return };
+        if process.using == Use::Nothing && process.card != card {
+            self.record(Record::Process { key, process: Process { card, ..process } });
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        from: ConnectionId,
+        key: ProcessKey,
+        only: gpupool_wire::CardUuid,
+    ) -> Result<(), No> {
         let Some(process) = self.books.process(key).cloned() else { return Ok(()) };
         if let Some(member) = self.members.get_mut(&key) {
             member.confirm_by = None;
@@ -158,7 +189,12 @@ impl Driver {
         let only = match self.cards.find_bytes(&only) {
             Some(card) => Some(card.uuid.clone()),
             None if only == NO_CARD => None,
-            None => return Err(No(Reason::CardGone, "the card of this process is not on this machine any more".into())),
+            None => {
+                return Err(No(
+                    Reason::CardGone,
+                    "the card of this process is not on this machine any more".into(),
+                ));
+            }
         };
         let pod = process.pod.clone();
         match process.using {
@@ -346,7 +382,11 @@ impl Driver {
     }
 
     /// Puts a ledger back into its place.
-    pub(super) fn adopt_ledger(&mut self, pod: &PodId, ledger: std::io::Result<LedgerFile>) -> std::io::Result<()> {
+    pub(super) fn adopt_ledger(
+        &mut self,
+        pod: &PodId,
+        ledger: std::io::Result<LedgerFile>,
+    ) -> std::io::Result<()> {
         let ledger = ledger?;
         self.files_of(pod)?.ledger = Some(ledger);
         Ok(())
@@ -385,8 +425,8 @@ impl Driver {
 
     fn slot_in_use(&self, pod: &PodId, slot: u32) -> bool {
         let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
-        let used = ledger.and_then(|ledger| ledger.with(|ledger| ledger.slot(slot).is_some_and(|slot| !slot.is_empty())));
+        let used = ledger
+            .and_then(|ledger| ledger.with(|ledger| ledger.slot(slot).is_some_and(|slot| !slot.is_empty())));
         used.unwrap_or(false)
     }
 }
-

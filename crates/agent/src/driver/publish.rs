@@ -50,7 +50,11 @@ impl Driver {
         };
         let (index, total, context) = match card.and_then(|card| self.cards.find(card)) {
             Some((index, card)) => (index, card.total_memory, card.context_reserve),
-            None => self.cards.all().first().map_or((0, 0, 0), |card| (0, card.total_memory, card.context_reserve)),
+            None => self
+                .cards
+                .all()
+                .first()
+                .map_or((0, 0, 0), |card| (0, card.total_memory, card.context_reserve)),
         };
         Limits {
             core_percent: u32::from(limits.core.get()),

@@ -29,7 +29,9 @@ impl Driver {
                     return;
                 }
             },
-            Request::Watch {} => refused(RefusalReason::Malformed, "watch has an answer of its own".to_owned()),
+            Request::Watch {} => {
+                refused(RefusalReason::Malformed, "watch has an answer of its own".to_owned())
+            }
         };
         let registered = matches!(reply, Reply::Registered(_));
         if registered {
@@ -53,7 +55,8 @@ impl Driver {
             return refused(RefusalReason::Other, format!("process {} runs `{mine}` already", key.pid));
         }
         if self.books.group(&pod).is_some() {
-            let sentence = format!("`{pod}` is already on this node: choose another name, or wait until it has ended");
+            let sentence =
+                format!("`{pod}` is already on this node: choose another name, or wait until it has ended");
             return refused(RefusalReason::Name, sentence);
         }
         let watched = match self.connections.get_mut(from).and_then(|connection| connection.held.take()) {
@@ -61,9 +64,13 @@ impl Driver {
             None => return refused(RefusalReason::Other, "this connection is a program's".to_owned()),
         };
         if let Err(failure) = watched {
-            return refused(RefusalReason::Other, format!("the agent cannot watch process {}: {failure}", key.pid));
+            return refused(
+                RefusalReason::Other,
+                format!("the agent cannot watch process {}: {failure}", key.pid),
+            );
         }
-        let spec = PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
+        let spec =
+            PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
         if let Err(refusal) = self.step(Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }
@@ -77,7 +84,9 @@ impl Driver {
 
 fn reason_of(refusal: &Refusal) -> RefusalReason {
     match refusal {
-        Refusal::NoRoom { .. } | Refusal::NoRoomOnCard { .. } | Refusal::NoCardFits { .. } => RefusalReason::NoRoom,
+        Refusal::NoRoom { .. } | Refusal::NoRoomOnCard { .. } | Refusal::NoCardFits { .. } => {
+            RefusalReason::NoRoom
+        }
         Refusal::PodExists { .. } | Refusal::PodLeaving { .. } => RefusalReason::Name,
         _ => RefusalReason::Other,
     }

@@ -75,8 +75,10 @@ impl Driver {
         let Some(made) = self.books.group(pod).and_then(|group| group.ledger) else { return };
         for key in self.books.members_of(pod) {
             let paths = self.proc.descriptors(key.pid);
-            let path = paths.into_iter().find(|path| shared_memory::inode_at(path).is_ok_and(|inode| inode == made));
-            let Some(file) = path.and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok()) else {
+            let path =
+                paths.into_iter().find(|path| shared_memory::inode_at(path).is_ok_and(|inode| inode == made));
+            let Some(file) = path.and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok())
+            else {
                 continue;
             };
             match self.adopt_ledger(pod, LedgerFile::adopt(file.into(), made)) {

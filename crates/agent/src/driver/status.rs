@@ -4,9 +4,7 @@ use gpupool_core::pool::{LeaseView, Millis, PodId};
 
 use super::publish::share_of;
 use super::{Driver, clock};
-use crate::control::{
-    CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status,
-};
+use crate::control::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
 use crate::metrics::{CardSample, PodSample, Scrape};
 
 impl Driver {
@@ -72,7 +70,11 @@ impl Driver {
             idle_seconds: lease.idle_since.map(|since| seconds(now.since(since))),
             ending: lease.ending.map(|ending| EndingStatus {
                 why: ending.why.to_string(),
-                kill_in_seconds: if ending.killed_at.is_some() { 0.0 } else { seconds(ending.kill_at.since(now)) },
+                kill_in_seconds: if ending.killed_at.is_some() {
+                    0.0
+                } else {
+                    seconds(ending.kill_at.since(now))
+                },
             }),
         }
     }

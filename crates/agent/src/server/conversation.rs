@@ -54,7 +54,8 @@ impl Conversation {
         let mut packet = vec![0; MAX_FRAME];
         loop {
             let (length, descriptor) = self.receive(&mut packet).await?;
-            let message = message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
+            let message =
+                message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
             match message {
                 Message::Hello(hello) => self.say(Frame::Hello(*hello, descriptor)).await?,
                 Message::Acquire(acquire) => self.say(Frame::Acquire(acquire.only())).await?,
@@ -102,7 +103,9 @@ impl Conversation {
             Ok(request) => request,
             Err(failure) => {
                 let sentence = format!("the agent does not understand the request: {failure}");
-                return self.reply(&Reply::Refused(RefusedReply { reason: RefusalReason::Malformed, sentence })).await;
+                return self
+                    .reply(&Reply::Refused(RefusedReply { reason: RefusalReason::Malformed, sentence }))
+                    .await;
             }
         };
         if matches!(request, Request::Watch {}) {

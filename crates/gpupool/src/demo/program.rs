@@ -20,7 +20,8 @@ const MEMORY: usize = 1 << 30;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A kernel that does nothing.
-const KERNEL: &CStr = c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry work()\n{\n    ret;\n}\n";
+const KERNEL: &CStr =
+    c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry work()\n{\n    ret;\n}\n";
 
 type Code = c_int;
 type Handle = *mut c_void;
@@ -58,14 +59,17 @@ impl Driver {
         // SAFETY: the documented signatures, live places for the answers, handles in the order of their making.
         unsafe {
             check("cuInit", self.get::<unsafe extern "C" fn(c_uint) -> Code>(c"cuInit")?(0))?;
-            let create = self.get::<unsafe extern "C" fn(*mut Handle, c_uint, c_int) -> Code>(c"cuCtxCreate_v2")?;
+            let create =
+                self.get::<unsafe extern "C" fn(*mut Handle, c_uint, c_int) -> Code>(c"cuCtxCreate_v2")?;
             check("cuCtxCreate", create(&raw mut context, 0, 0))?;
             let allocate = self.get::<unsafe extern "C" fn(*mut u64, usize) -> Code>(c"cuMemAlloc_v2")?;
             check("cuMemAlloc", allocate(&raw mut memory, MEMORY))?;
-            let load = self.get::<unsafe extern "C" fn(*mut Handle, *const c_char) -> Code>(c"cuModuleLoadData")?;
+            let load =
+                self.get::<unsafe extern "C" fn(*mut Handle, *const c_char) -> Code>(c"cuModuleLoadData")?;
             check("cuModuleLoadData", load(&raw mut module, KERNEL.as_ptr()))?;
-            let find = self
-                .get::<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> Code>(c"cuModuleGetFunction")?;
+            let find = self.get::<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> Code>(
+                c"cuModuleGetFunction",
+            )?;
             check("cuModuleGetFunction", find(&raw mut kernel, module, c"work".as_ptr()))?;
             while !done() {
                 self.launch(kernel)?;

@@ -64,13 +64,17 @@ impl Timeline {
 
     /// Takes in how things stand now.
     pub(super) fn show(&mut self, status: &Status) -> std::io::Result<()> {
-        let names: Vec<String> = self.rows.keys().cloned().collect();
-        for name in names {
-            let now = standing(status, status.pods.iter().find(|pod| pod.name == name));
-            let before = self.rows.get_mut(&name).map(|row| std::mem::replace(&mut row.now, now));
-            if let Some(words) = before.and_then(|before| words(before, now)) {
-                self.log(format!("{name} {words}"))?;
+        let mut changes = Vec::new();
+        for (name, row) in &mut self.rows {
+            let now = standing(status, status.pods.iter().find(|pod| pod.name == *name));
+            let before = std::mem::replace(&mut row.now, now);
+            if let Some(words) = words(before, now) {
+                changes.push((order(status, name, now), format!("{name} {words}")));
             }
+        }
+        changes.sort();
+        for (_, words) in changes {
+            self.log(words)?;
         }
         self.draw()
     }
@@ -105,7 +109,8 @@ impl Timeline {
         if !self.terminal {
             return Ok(());
         }
-        let columns = usize::try_from(self.start.elapsed().as_millis() / COLUMN.as_millis()).unwrap_or(COLUMNS);
+        let columns =
+            usize::try_from(self.start.elapsed().as_millis() / COLUMN.as_millis()).unwrap_or(COLUMNS);
         let mut picture = String::new();
         for (name, row) in &mut self.rows {
             while row.past.len() <= columns {
@@ -141,6 +146,17 @@ fn standing(status: &Status, pod: Option<&PodStatus>) -> Standing {
         (PodState::Running, Some(lease), _) => Standing::Running(lease.card),
         (PodState::Ready, _, Some(waiting)) => Standing::Waiting(waiting.position),
         _ => Standing::Hibernating,
+    }
+}
+
+/// In which order changes of one moment are told: who left, who got a card by the order of the grants, who waits.
+fn order(status: &Status, name: &str, now: Standing) -> (u8, u64) {
+    match now {
+        Standing::Away | Standing::Hibernating => (0, 0),
+        Standing::Running(_) => {
+            (1, status.leases.iter().find(|lease| lease.pod == name).map_or(0, |lease| lease.lease))
+        }
+        Standing::Waiting(position) => (2, u64::from(position)),
     }
 }
 

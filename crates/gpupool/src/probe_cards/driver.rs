@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use gpupool_agent::cards::{Probe, ProbedCard, format_uuid};
 use gpupool_agent::cards::watch::context_memory;
+use gpupool_agent::cards::{Probe, ProbedCard, format_uuid};
 use libloading::{Library, Symbol};
 
 /// One more than the highest `CUdevice_attribute` that is asked for: as many as the card table keeps.
@@ -35,10 +35,12 @@ pub(super) fn probe(driver: &Path, nvml: &Path) -> anyhow::Result<Probe> {
     let mut driver_version = 0;
     // SAFETY: the documented signature of the function of that name, and a live place for its answer.
     unsafe {
-        let get: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> Code> = driver.function(c"cuDriverGetVersion")?;
+        let get: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> Code> =
+            driver.function(c"cuDriverGetVersion")?;
         driver.check("cuDriverGetVersion", get(&raw mut driver_version))?;
     }
-    let cards = (0..driver.count()?).map(|ordinal| driver.card(ordinal, nvml)).collect::<anyhow::Result<_>>()?;
+    let cards =
+        (0..driver.count()?).map(|ordinal| driver.card(ordinal, nvml)).collect::<anyhow::Result<_>>()?;
     Ok(Probe { driver_version, cards })
 }
 
@@ -75,7 +77,8 @@ impl Driver {
         let mut name: *const c_char = std::ptr::null();
         // SAFETY: the documented signature; the answer is null or a string that lives as long as the driver.
         unsafe {
-            let Ok(get) = self.function::<unsafe extern "C" fn(Code, *mut *const c_char) -> Code>(c"cuGetErrorName")
+            let Ok(get) =
+                self.function::<unsafe extern "C" fn(Code, *mut *const c_char) -> Code>(c"cuGetErrorName")
             else {
                 return String::new();
             };
@@ -90,7 +93,8 @@ impl Driver {
         let mut count = 0;
         // SAFETY: the documented signature, and a live place for the answer.
         unsafe {
-            let get: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> Code> = self.function(c"cuDeviceGetCount")?;
+            let get: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> Code> =
+                self.function(c"cuDeviceGetCount")?;
             self.check("cuDeviceGetCount", get(&raw mut count))?;
         }
         Ok(count)
@@ -103,9 +107,11 @@ impl Driver {
         let mut name = [0_u8; NAME];
         // SAFETY: the documented signatures, and live places of the documented sizes for the answers.
         unsafe {
-            let get: Symbol<'_, unsafe extern "C" fn(*mut Device, c_int) -> Code> = self.function(c"cuDeviceGet")?;
+            let get: Symbol<'_, unsafe extern "C" fn(*mut Device, c_int) -> Code> =
+                self.function(c"cuDeviceGet")?;
             self.check("cuDeviceGet", get(&raw mut device, ordinal))?;
-            let get: Symbol<'_, unsafe extern "C" fn(*mut u8, Device) -> Code> = self.function(c"cuDeviceGetUuid")?;
+            let get: Symbol<'_, unsafe extern "C" fn(*mut u8, Device) -> Code> =
+                self.function(c"cuDeviceGetUuid")?;
             self.check("cuDeviceGetUuid", get(uuid.as_mut_ptr(), device))?;
             let get: Symbol<'_, unsafe extern "C" fn(*mut usize, Device) -> Code> =
                 self.function(c"cuDeviceTotalMem_v2")?;

@@ -1,0 +1,149 @@
+//! Strangers, rubbish, floods and forged descriptors: they hurt nobody but who sends them.
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gpupool_agent::control::{RefusalReason, Reply, Request};
+use gpupool_wire::NO_CARD;
+use gpupool_wire::message::{Acquire, Granted, Header, Hello, Kind, MAX_FRAME, Release};
+use rustix::fs::MemfdFlags;
+use zerocopy::IntoBytes as _;
+
+use crate::node::Node;
+use crate::program::{Answer, Program};
+
+#[test]
+fn a_stranger_is_refused_with_a_sentence() {
+    let node = Node::start(&[]);
+    let Answer::Refused(sentence) = Program::connect(&node.socket()).hello() else { panic!("not refused") };
+    assert!(sentence.contains("gpupool run"), "{sentence}");
+}
+
+#[test]
+fn rubbish_ends_the_connection_and_not_the_agent() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let long = vec![0; MAX_FRAME + 1];
+    let mut foreign_version = Hello::fresh(NO_CARD).as_bytes().to_vec();
+    foreign_version[4] = 99;
+    let mut oversized = Hello::fresh(NO_CARD).as_bytes().to_vec();
+    oversized.push(0);
+    let mut granted = Header::new(Kind::Granted).as_bytes().to_vec();
+    granted.resize(size_of::<Granted>(), 0);
+    let (asking, releasing) = (Acquire::new(NO_CARD), Release::new());
+    let cases: [(&str, &[u8]); 8] = [
+        ("three bytes", b"abc"),
+        ("noise", &[0xa5; 100]),
+        ("a packet that is too long", &long),
+        ("another version", &foreign_version),
+        ("a hello with something behind it", &oversized),
+        ("the agent's own words", &granted),
+        ("asking before hello", asking.as_bytes()),
+        ("releasing before hello", releasing.as_bytes()),
+    ];
+    for (what, packet) in cases {
+        let mut program = Program::connect(&node.socket());
+        program.send(packet, None);
+        assert_eq!(program.next(), Answer::HungUp, "{what}");
+    }
+    let mut twice = Program::welcomed(&node.socket());
+    twice.send(Hello::fresh(NO_CARD).as_bytes(), None);
+    assert_eq!(twice.next(), Answer::HungUp, "hello twice");
+    assert_eq!(node.status().pods.len(), 1);
+}
+
+#[test]
+fn requests_that_are_none_are_refused_with_what_is_wrong() {
+    let node = Node::start(&[]);
+    for text in ["", "{", "[]", r#"{"request":"dance"}"#, r#"{"request":"status","more":1}"#] {
+        let mut packet = Header::new(Kind::Control).as_bytes().to_vec();
+        packet.push(0);
+        packet.extend_from_slice(text.as_bytes());
+        let program = Program::connect(&node.socket());
+        program.send(&packet, None);
+        // The answer is JSON: enough to see that there is one, and that the agent lives.
+        while !program.has_answer() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(matches!(
+        node.client().ask(&Request::Stop { name: "nobody".to_owned() }).unwrap(),
+        Reply::Refused(refused) if refused.reason == RefusalReason::UnknownPod
+    ));
+}
+
+#[test]
+fn one_process_can_hold_only_a_few_connections() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let mut open: Vec<Program> = (0..64).map(|_| Program::connect(&node.socket())).collect();
+    let over = open.split_off(8);
+    for mut program in over {
+        assert_eq!(program.next(), Answer::HungUp);
+    }
+    assert!(matches!(open[7].hello(), Answer::Welcome { .. }));
+    drop(open);
+    // All of them gone, there is room again.
+    node.wait_until("room for another connection", |_| {
+        matches!(Program::connect(&node.socket()).hello(), Answer::Welcome { .. })
+    });
+}
+
+#[test]
+fn a_flood_on_one_connection_does_not_keep_others_waiting() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let mut program = Program::welcomed(&node.socket());
+    program.acquire();
+    program.granted();
+    let socket = node.socket();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // A program that says hello again and again, and reads nothing.
+            while !stop.load(Ordering::Relaxed) {
+                let mut flood = Program::connect(&socket);
+                while flood.send(Hello::fresh(NO_CARD).as_bytes(), None) {}
+                while flood.next() != Answer::HungUp {}
+            }
+        });
+        for _ in 0..200 {
+            program.acquire();
+            program.granted();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn whoever_reads_nothing_is_cut_and_holds_nobody_up() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let mut deaf = Program::welcomed(&node.socket());
+    deaf.acquire();
+    deaf.granted();
+    // Each is answered with another grant; the answers pile up until they fit nowhere any more.
+    for _ in 0..20_000 {
+        deaf.acquire();
+    }
+    while deaf.next() != Answer::HungUp {}
+    assert_eq!(node.status().leases.len(), 1, "the lease is the process's, not the connection's");
+}
+
+#[test]
+fn a_ledger_that_the_agent_did_not_make_is_not_taken() {
+    let mut node = Node::start(&[]);
+    node.register("a", "50");
+    let mut program = Program::welcomed(&node.socket());
+    program.acquire();
+    let granted = program.granted();
+    program.ledger().charge_anyway(0, 12345);
+    node.kill();
+    node.start_again();
+    let forged = rustix::fs::memfd_create("forged", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&forged, 1 << 20).unwrap();
+    let mut back = Program::connect(&node.socket());
+    assert!(matches!(back.resume(&granted, 0, forged.as_fd()), Answer::Welcome { .. }));
+    // The true one was found among the process's own descriptors.
+    assert_eq!(node.status().leases[0].memory_used_bytes, Some(12345));
+}

@@ -1,0 +1,11 @@
+//! The agent as programs meet it on its socket. It runs on simulated cards from a laid-out gpupool, so these tests need
+//! `GPUPOOL_DIST`; without it they fail and say so.
+//!
+//! Each test has an agent of its own. The test's process registers itself, as `gpupool run` would, and then talks to the
+//! agent as the shim does; where several processes are needed, they are shells that register nothing and belong to it.
+
+mod hostile;
+mod journal;
+mod leases;
+mod node;
+mod program;
