@@ -117,6 +117,7 @@ pub(crate) fn introduce<S: Surroundings>(
     }
 }
 
+#[inline(never)]
 fn greet<S: Surroundings>(around: &mut S, me: &Myself, patience: Patience) -> Result<(), Failure> {
     if !around.connect() || !around.send(me.hello().as_bytes(), me.lease != 0) {
         return Err(Failure::Away);
@@ -204,6 +205,7 @@ fn await_grant<S: Surroundings>(around: &mut S, wait: &mut Wait) -> Result<Optio
     }
 }
 
+#[inline(never)]
 fn tell<S: Surroundings>(around: &mut S, sentence: &[u8]) {
     let line = Text::<640>::new().add(b"gpupool: ").add(sentence).add(b"\n");
     around.say(line.as_bytes());

@@ -46,6 +46,7 @@ impl KeptFd {
     }
 
     /// The descriptor, if it still is the file that was kept. Otherwise it is forgotten, never touched.
+    #[inline(never)]
     fn get(&mut self) -> Option<i32> {
         let fd = self.fd_plus_one - 1;
         if fd < 0 {
@@ -62,6 +63,7 @@ impl KeptFd {
         }
     }
 
+    #[inline(never)]
     fn close(&mut self) {
         if let Some(fd) = self.get() {
             sys::close(fd);
@@ -116,6 +118,7 @@ impl Connection {
         }
     }
 
+    #[inline(never)]
     fn take(&mut self, fd: i32, buffer: &mut Buffer) -> Received {
         self.drop_arrived();
         match sys::receive(fd, buffer) {
@@ -169,6 +172,7 @@ impl Connection {
     }
 }
 
+#[inline(never)]
 fn map_file(fd: i32, length: usize, writable: bool) -> Option<*mut core::ffi::c_void> {
     let size = usize::try_from(sys::identify(fd).ok()?.size).ok()?;
     if length == 0 || size < length {

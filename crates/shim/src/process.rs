@@ -191,6 +191,7 @@ pub(crate) fn limits() -> Option<&'static LimitsPage> {
 }
 
 /// The cards of the table, once there is one.
+#[inline(never)]
 pub(crate) fn cards() -> &'static [Card] {
     let (length, start) =
         (PROCESS.table_length.load(Ordering::Acquire), PROCESS.table.load(Ordering::Acquire));
@@ -203,6 +204,7 @@ pub(crate) fn cards() -> &'static [Card] {
 }
 
 /// The one card that the pod sees: the granted one, or the likeliest.
+#[inline(never)]
 pub(crate) fn visible_card() -> Option<&'static Card> {
     let index = limits()?.read().card as usize;
     let cards = cards();
@@ -210,7 +212,7 @@ pub(crate) fn visible_card() -> Option<&'static Card> {
 }
 
 /// The pod's account, once there is one.
-#[inline]
+#[inline(never)]
 pub(crate) fn account() -> Option<Account> {
     let ledger = PROCESS.ledger.load(Ordering::Acquire);
     if ledger.is_null() {

@@ -145,6 +145,16 @@ fn keep_loaded(path: *const c_char) {
     }
 }
 
+/// Whether an address lies in the library that a row belongs to.
+pub(crate) fn is_in_library(entry: Entry, address: usize) -> bool {
+    let library = library_of(entry);
+    loaded::find(|object, symbols| {
+        let interposed = library.is_some_and(|library| object.is(library, symbols));
+        (interposed && object.contains(address)).then_some(())
+    })
+    .is_some()
+}
+
 /// Who defines a name besides this library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {

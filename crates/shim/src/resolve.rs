@@ -160,11 +160,15 @@ fn decide_found(entry: Entry, found: usize) -> Decision {
     if real::find(entry) == Real::At(found) { offered(entry) } else { Decision::answer(found) }
 }
 
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD_STREAM: u64 = 2;
+
 /// Puts the entry point of a row in the place of the real function that `cuGetProcAddress` found for `symbol`.
 ///
 /// The row is known by the address that was found, not by the name: so the caller gets the version and the stream
-/// semantics that the driver chose for it.
-unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void) {
+/// semantics that the driver chose for it. A driver may hand out an inner function whose address it does not export;
+/// then the row is the one that the driver's rules for versions and flags lead to.
+unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) {
     if symbol.is_null() || function.is_null() || process::mode() == Mode::Pass {
         return;
     }
@@ -173,7 +177,13 @@ unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void) {
     if found == 0 {
         return;
     }
-    if let Some(entry) = table::variants(name).find(|&entry| real::find(entry) == Real::At(found)) {
+    let by_address = table::variants(name).find(|&entry| real::find(entry) == Real::At(found));
+    let entry = by_address.or_else(|| {
+        let version = u32::try_from(version).unwrap_or(0);
+        let entry = table::variant_for(name, version, flags & PER_THREAD_STREAM != 0)?;
+        real::is_in_library(entry, found).then_some(entry)
+    });
+    if let Some(entry) = entry {
         // SAFETY: as above.
         unsafe { *function = ptr::with_exposed_provenance_mut(entry_points::address(entry)) };
     }
@@ -194,7 +204,7 @@ pub(crate) unsafe extern "C" fn get_proc_address(
         let code = call!(Entry::cuGetProcAddress, symbol => *const c_char, function => *mut *mut c_void,
             version => c_int, flags => u64);
         if code == SUCCESS {
-            replace(symbol, function);
+            replace(symbol, function, version, flags);
         }
         code
     }
@@ -218,7 +228,7 @@ macro_rules! get_proc_address {
                 let code = call!(Entry::$entry, symbol => *const c_char, function => *mut *mut c_void,
                     version => c_int, flags => u64, status => *mut c_int);
                 if code == SUCCESS {
-                    replace(symbol, function);
+                    replace(symbol, function, version, flags);
                 }
                 code
             }

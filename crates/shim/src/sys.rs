@@ -55,6 +55,7 @@ pub(crate) struct FileIdentity {
 }
 
 /// Identity of an open file.
+#[inline(never)]
 pub(crate) fn identify(fd: i32) -> Result<FileIdentity, Errno> {
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel fills the structure, which is its own on this architecture.
@@ -208,6 +209,7 @@ pub(crate) enum Ready {
 }
 
 /// Waits until `events` (`POLLIN`, `POLLOUT`) are possible, for at most `milliseconds`. A signal ends the wait early.
+#[inline(never)]
 pub(crate) fn poll(fd: i32, events: i16, milliseconds: u64) -> Result<Ready, Errno> {
     let mut set = libc::pollfd { fd, events, revents: 0 };
     let time = usize::try_from(milliseconds.min(60_000)).unwrap_or(60_000);
@@ -231,6 +233,7 @@ pub(crate) fn map_shared(fd: i32, length: usize, writable: bool) -> Result<*mut 
     map(length, protection, libc::MAP_SHARED, fd)
 }
 
+#[inline(never)]
 fn map(length: usize, protection: i32, flags: i32, fd: i32) -> Result<*mut c_void, Errno> {
     let arguments =
         [0, length, protection.unsigned_abs() as usize, flags.unsigned_abs() as usize, fd_word(fd), 0];

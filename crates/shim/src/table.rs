@@ -397,6 +397,43 @@ pub fn variants(name: &[u8]) -> impl Iterator<Item = Entry> {
     .filter(move |entry| entry.base() == base)
 }
 
+/// The CUDA version (as `cuGetProcAddress` counts them) that brought a variant; 0 for the first one of a name.
+/// From the suffixes of NVIDIA's `PFN_…_v…` typedefs.
+const fn since(entry: Entry) -> u32 {
+    match entry {
+        Entry::cuMemAlloc_v2
+        | Entry::cuMemAllocPitch_v2
+        | Entry::cuMemAllocHost_v2
+        | Entry::cuMemFree_v2
+        | Entry::cuMemGetInfo_v2
+        | Entry::cuDeviceTotalMem_v2
+        | Entry::cuCtxCreate_v2 => 3020,
+        Entry::cuCtxDestroy_v2 | Entry::cuCtxPopCurrent_v2 | Entry::cuCtxPushCurrent_v2 => 4000,
+        Entry::cuMemHostRegister_v2 => 6050,
+        Entry::cuDevicePrimaryCtxRelease_v2
+        | Entry::cuDevicePrimaryCtxReset_v2
+        | Entry::cuDevicePrimaryCtxSetFlags_v2 => 11000,
+        Entry::cuCtxCreate_v3 | Entry::cuDeviceGetUuid_v2 => 11040,
+        Entry::cuGetProcAddress_v2 | Entry::cuGetProcAddress_v2_ptsz => 12000,
+        Entry::cuCtxCreate_v4 => 12050,
+        Entry::cuCtxGetDevice_v2 | Entry::cuCtxSynchronize_v2 => 13000,
+        _ => 0,
+    }
+}
+
+/// The variant of a name that the driver means for a program of CUDA `version`: the newest that there was then, with
+/// the calling thread's own default stream if that is asked for and makes a difference.
+pub fn variant_for(name: &[u8], version: u32, per_thread_stream: bool) -> Option<Entry> {
+    let fitting = |per_thread: bool| {
+        variants(name)
+            .filter(|entry| {
+                entry.name().to_bytes().ends_with(b"_ptsz") == per_thread && since(*entry) <= version
+            })
+            .max_by_key(|entry| since(*entry))
+    };
+    if per_thread_stream { fitting(true).or_else(|| fitting(false)) } else { fitting(false) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -431,6 +468,36 @@ mod tests {
         );
         assert_eq!(names("cuLaunchKernel"), set(&["cuLaunchKernel", "cuLaunchKernel_ptsz"]));
         assert_eq!(names(""), set(&[]));
+    }
+
+    #[test]
+    fn a_program_of_an_older_cuda_gets_the_variant_of_its_time() {
+        for (name, version, per_thread, variant) in [
+            ("cuCtxCreate", 2000, false, Entry::cuCtxCreate),
+            ("cuCtxCreate", 3020, false, Entry::cuCtxCreate_v2),
+            ("cuCtxCreate", 11_030, false, Entry::cuCtxCreate_v2),
+            ("cuCtxCreate", 11_040, false, Entry::cuCtxCreate_v3),
+            ("cuCtxCreate", 13_050, true, Entry::cuCtxCreate_v4),
+            ("cuMemAlloc", 2000, false, Entry::cuMemAlloc),
+            ("cuMemAlloc", 12_000, true, Entry::cuMemAlloc_v2),
+            ("cuLaunchKernel", 7000, true, Entry::cuLaunchKernel_ptsz),
+            ("cuLaunchKernel", 7000, false, Entry::cuLaunchKernel),
+            ("cuGetProcAddress", 11_030, false, Entry::cuGetProcAddress),
+            ("cuGetProcAddress", 12_000, true, Entry::cuGetProcAddress_v2_ptsz),
+        ] {
+            assert_eq!(variant_for(name.as_bytes(), version, per_thread), Some(variant), "{name} {version}");
+        }
+        assert_eq!(variant_for(b"cuNoSuchThing", 12_000, false), None);
+    }
+
+    #[test]
+    fn every_newer_variant_says_since_when_it_is() {
+        for entry in ENTRIES {
+            let newer = entry.row().base < entry.row().length && !entry.name().to_bytes().ends_with(b"_ptsz");
+            if newer && !entry.name().to_bytes().starts_with(b"nvml") {
+                assert_ne!(since(entry), 0, "{entry:?}");
+            }
+        }
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub(crate) const LOWER: &[u8; 16] = b"0123456789abcdef";
 pub(crate) const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
 /// A card's uuid as NVML and `CUDA_VISIBLE_DEVICES` write it: `GPU-8-4-4-4-12`.
+#[inline(never)]
 pub(crate) fn add_uuid<const N: usize>(text: Text<N>, uuid: &[u8; 16]) -> Text<N> {
     let mut text = text.add(b"GPU-");
     for (place, &byte) in uuid.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! What happens around a program must not break it: forks, kills of the agent, descriptors that are closed or reused.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod lab;
 
 use std::fs;

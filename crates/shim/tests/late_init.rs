@@ -1,9 +1,11 @@
 //! The card is chosen late: what a program sees before it holds one, when it asks for one, and which one it gets.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod lab;
 
 use lab::agent::{Answer, Heard};
-use lab::table::uuid_text;
+use lab::table::{uuid_hex, uuid_text};
 use lab::{Lab, Running, finish};
 
 #[test]
@@ -45,7 +47,7 @@ fn looking_at_the_card_takes_no_lease() {
     let card = &lab.agent.table().cards[0];
     let said =
         finish(lab.gpu("init count get 0 get 1 name uuid bus attribute 75 attribute 0 total current device"));
-    let hex: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = uuid_hex(card);
     let expected = [
         "init=0".to_owned(),
         "count=0 1".to_owned(),
@@ -84,7 +86,7 @@ fn the_granted_card_is_device_zero_whichever_it_is() {
     let mut command = lab.gpu("init retain count uuid");
     command.env("CUDA_VISIBLE_DEVICES", "0,1");
     let said = finish(command);
-    let hex: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = uuid_hex(card);
     assert_eq!(said.out, ["init=0", "retain=0", "count=0 1", &format!("uuid=0 {hex}")]);
 }
 

@@ -1,5 +1,7 @@
 //! Memory is charged to the pod, to the byte, over all of its processes, and comes back.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod lab;
 
 use lab::agent::Heard;

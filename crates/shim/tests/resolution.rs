@@ -1,5 +1,7 @@
 //! However a program finds its functions, it finds what it would find without the shim, and the hooks where they belong.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod lab;
 
 use lab::{Lab, Link, finish, program, shim, simulated};

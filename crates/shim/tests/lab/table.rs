@@ -24,9 +24,14 @@ impl Table {
     }
 }
 
+/// A card's uuid in hexadecimal.
+pub(crate) fn uuid_hex(card: &Card) -> String {
+    format!("{:032x}", u128::from_be_bytes(card.uuid))
+}
+
 /// A card's uuid as text.
 pub(crate) fn uuid_text(card: &Card) -> String {
-    let hex: String = card.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = uuid_hex(card);
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
