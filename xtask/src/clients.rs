@@ -73,6 +73,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
 pub(crate) fn check(dist: &Path) -> anyhow::Result<()> {
     let folder = tempfile::TempDir::with_prefix("gpupool-clients-")?;
     let node = Node::start(dist, 1)?;
+    must_load_the_shim(&under_gpupool(&node))?;
     check_ways(folder.path(), &[bare(dist, folder.path()), under_gpupool(&node)])
 }
 
@@ -105,6 +106,17 @@ fn under_gpupool(node: &Node) -> Way<'_> {
             command
         }),
     }
+}
+
+/// Without the shim in it a program under gpupool would be a second bare one, and equal transcripts mean nothing.
+fn must_load_the_shim(way: &Way<'_>) -> anyhow::Result<()> {
+    let maps =
+        (way.python)(Path::new("cat")).arg("/proc/self/maps").output().context("cannot start gpupool run")?;
+    if !maps.status.success() || !String::from_utf8_lossy(&maps.stdout).contains("/libgpupool.so") {
+        let complaint = String::from_utf8_lossy(&maps.stderr).into_owned();
+        bail!("a program under gpupool run does not have libgpupool.so loaded: {} {complaint}", maps.status);
+    }
+    Ok(())
 }
 
 fn check_ways(folder: &Path, ways: &[Way<'_>]) -> anyhow::Result<()> {
