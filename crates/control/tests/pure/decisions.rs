@@ -1,13 +1,9 @@
 //! What is written to a node, for every use, label, flag and state of its status; pure.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
-mod support;
-
+use crate::support::{CARDS, OFFERED, Shape, advertised, condition, message, sandbox, settle};
 use gpupool_control::finding::Reason;
 use gpupool_control::plan::{Cluster, Source, Write, plan};
 use gpupool_core::checker::Rules;
-use support::{CARDS, OFFERED, Shape, advertised, condition, message, sandbox, settle};
 
 fn pair(name: &str, amount: &str) -> Vec<(String, String)> {
     vec![(name.to_owned(), amount.to_owned())]
