@@ -207,8 +207,7 @@ fn await_grant<S: Surroundings>(around: &mut S, wait: &mut Wait) -> Result<Optio
 
 #[inline(never)]
 fn tell<S: Surroundings>(around: &mut S, sentence: &[u8]) {
-    let line = Text::<640>::new().add(b"gpupool: ").add(sentence).add(b"\n");
-    around.say(line.as_bytes());
+    around.say(Text::new().add(b"gpupool: ").add(sentence).add(b"\n").as_bytes());
 }
 
 #[cfg(test)]

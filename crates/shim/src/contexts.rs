@@ -6,7 +6,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::account::Charge;
+use crate::account::{Account, Charge};
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::lock::Lock;
 use crate::pointers::Owner;
@@ -73,14 +73,42 @@ fn word(context: Context) -> u64 {
 }
 
 /// Whose memory an allocation on this thread is: the current context's.
-pub(crate) fn current_owner() -> Owner {
+pub(crate) fn current_owner(account: &Account) -> Owner {
     let mut context: Context = core::ptr::null_mut();
     // SAFETY: a place for the answer.
     let code = unsafe { call!(Entry::cuCtxGetCurrent, &raw mut context => *mut Context) };
     if code != SUCCESS || context.is_null() {
         return Owner::UNKNOWN;
     }
-    PROCESS.contexts.place(word(context)).map_or(Owner::UNKNOWN, Owner::context)
+    let place = PROCESS.contexts.place(word(context)).or_else(|| adopt_primary(account, word(context)));
+    place.map_or(Owner::UNKNOWN, Owner::context)
+}
+
+/// NVIDIA's runtime library makes the primary context through tables of its own, so it may turn up unannounced. It is
+/// charged then, over the limit too: the driver has it already. Any other context stays unknown.
+#[cold]
+#[inline(never)]
+fn adopt_primary(account: &Account, handle: u64) -> Option<usize> {
+    let contexts = &PROCESS.contexts;
+    let _turn = contexts.primary.lock();
+    if contexts.primary_handle.load(Ordering::Acquire) != 0 || !primary_is_active() {
+        return contexts.place(handle);
+    }
+    let mut primary: Context = core::ptr::null_mut();
+    // SAFETY: a place for the answer; the context lives, so this only counts up and down.
+    unsafe {
+        if call!(Entry::cuDevicePrimaryCtxRetain, &raw mut primary => *mut Context, 0 => c_int) == SUCCESS {
+            call!(Entry::cuDevicePrimaryCtxRelease_v2, 0 => c_int);
+        }
+    }
+    if word(primary) == handle {
+        let bytes = account.context_bytes();
+        account.charge_anyway(bytes);
+        account.slot().context_made();
+        contexts.add(handle, bytes);
+        contexts.primary_handle.store(handle, Ordering::Release);
+    }
+    contexts.place(handle)
 }
 
 /// Announces a context; nothing where it need not be charged, a code where it cannot be made. Unless that is a code,
@@ -238,12 +266,12 @@ pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_
     }
 }
 
-/// Whether the primary context lives.
-fn primary_is_active(device: c_int) -> bool {
+/// Whether the primary context of the one device lives.
+pub(crate) fn primary_is_active() -> bool {
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
     // SAFETY: places for the answers.
     let code = unsafe {
-        call!(Entry::cuDevicePrimaryCtxGetState, device => c_int, &raw mut flags => *mut c_uint,
+        call!(Entry::cuDevicePrimaryCtxGetState, 0 => c_int, &raw mut flags => *mut c_uint,
             &raw mut active => *mut c_int)
     };
     code == SUCCESS && active != 0
@@ -251,13 +279,13 @@ fn primary_is_active(device: c_int) -> bool {
 
 /// After a release or reset that worked: if the context has ended, so has its charge. A reset that leaves it alive
 /// has still freed the memory in it.
-fn primary_may_be_gone(device: c_int, memory_is_gone: bool) {
+fn primary_may_be_gone(memory_is_gone: bool) {
     let contexts = &PROCESS.contexts;
     let handle = contexts.primary_handle.load(Ordering::Acquire);
     if handle == 0 {
         return;
     }
-    if !primary_is_active(device) {
+    if !primary_is_active() {
         contexts.primary_handle.store(0, Ordering::Release);
         gone(handle);
     } else if memory_is_gone
@@ -275,7 +303,7 @@ macro_rules! end_primary {
             // SAFETY: the caller's arguments.
             let code = unsafe { call!(Entry::$entry, device => c_int) };
             if code == SUCCESS {
-                primary_may_be_gone(device, $memory_is_gone);
+                primary_may_be_gone($memory_is_gone);
             }
             code
         }

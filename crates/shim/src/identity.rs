@@ -161,15 +161,15 @@ pub(crate) unsafe extern "C" fn total_memory_v1(bytes: *mut u32, device: c_int) 
 }
 
 /// `0000:3B:00.0`, as the driver writes bus ids; a graphics card's function is always 0.
-fn bus_text(card: &Card) -> Text<24> {
-    let colon = b":";
-    Text::new()
-        .add_hex(card.pci_domain, 4, UPPER)
-        .add(colon)
+fn bus_text(card: &Card) -> Text {
+    let mut text = Text::new();
+    text.add_hex(card.pci_domain, 4, UPPER)
+        .add(b":")
         .add_hex(card.pci_bus, 2, UPPER)
-        .add(colon)
+        .add(b":")
         .add_hex(card.pci_device, 2, UPPER)
-        .add(b".0")
+        .add(b".0");
+    text
 }
 
 pub(crate) unsafe extern "C" fn bus_id(text: *mut c_char, room: c_int, device: c_int) -> CuResult {

@@ -44,6 +44,10 @@ fn finish(
     let Some(Charge { account, reservation }) = charge else { return code };
     if code != SUCCESS {
         reservation.cancel();
+        // Without a context nothing was to be had, and a lease that was taken for it is of no use.
+        if account.slot().contexts() == 0 {
+            process::release_if_idle();
+        }
         return code;
     }
     let taken = rounded(bytes);
@@ -60,7 +64,7 @@ fn finish(
     } else {
         reservation.commit(taken);
     }
-    remember(&account, address, Piece { bytes: taken, owner: current_owner() }, undo)
+    remember(&account, address, Piece { bytes: taken, owner: current_owner(&account) }, undo)
 }
 
 /// Remembers a piece, so that its end is noticed.

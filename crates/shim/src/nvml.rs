@@ -12,7 +12,7 @@ use crate::code::{NVML_INVALID_ARGUMENT, NVML_NOT_FOUND, NVML_SUCCESS, NvmlRetur
 use crate::process::{self, Mode};
 use crate::real::call;
 use crate::table::Entry;
-use crate::text::{Text, add_uuid};
+use crate::text::Text;
 
 /// A handle of NVML.
 type Device = *mut c_void;
@@ -28,7 +28,8 @@ fn shown() -> Option<&'static Card> {
 
 /// The shown card's handle.
 unsafe fn handle_of(card: &Card, device: *mut Device) -> NvmlReturn {
-    let uuid = add_uuid(Text::<64>::new(), &card.uuid).add(b"\0");
+    let mut uuid = Text::new();
+    uuid.add_uuid(&card.uuid).add(b"\0");
     let text = uuid.as_bytes().as_ptr().cast::<c_char>();
     // SAFETY: a text with its NUL, and the caller's place for the handle.
     unsafe { call!(Entry::nvmlDeviceGetHandleByUUID, text => *const c_char, device => *mut Device) }

@@ -17,13 +17,13 @@ use crate::account::Account;
 use crate::client::{self, Failure, Patience, Surroundings};
 use crate::code::{CuResult, DEVICE_UNAVAILABLE, INVALID_CONTEXT, NO_DEVICE, OUT_OF_MEMORY, SUCCESS};
 use crate::connection::Connection;
-use crate::contexts::Contexts;
+use crate::contexts::{self, Contexts};
 use crate::lock::Lock;
 use crate::pointers::PointerMap;
 use crate::pools::Pools;
 use crate::real::call;
-use crate::table::{COUNT, Class, ENTRIES, Entry};
-use crate::text::{Text, add_uuid};
+use crate::table::{COUNT, Class, Entry};
+use crate::text::Text;
 use crate::{environment, sys};
 
 /// A running program looks after its connection at most this often, in milliseconds.
@@ -332,7 +332,8 @@ fn take_lease() -> Result<(), CuResult> {
 
 /// Calls the real `cuInit` so that the driver sees this card and no other.
 fn initialise_on(card: &[u8; 16]) -> CuResult {
-    let setting = add_uuid(Text::<96>::new().add(b"CUDA_VISIBLE_DEVICES="), card);
+    let mut setting = Text::new();
+    setting.add(b"CUDA_VISIBLE_DEVICES=").add_uuid(card);
     let name = b"CUDA_VISIBLE_DEVICES";
     // SAFETY: as any caller of cuInit.
     let init = || unsafe { call!(Entry::cuInit, 0 => u32) };
@@ -364,7 +365,7 @@ pub(crate) fn release_if_idle() {
         PROCESS.making.load(Ordering::SeqCst) == 0
             && account().is_some_and(|account| account.slot().is_empty())
     };
-    if PROCESS.held.load(Ordering::SeqCst) == 0 || !idle() {
+    if PROCESS.held.load(Ordering::SeqCst) == 0 || !idle() || contexts::primary_is_active() {
         return;
     }
     let mut connection = PROCESS.connection.lock();
@@ -373,7 +374,7 @@ pub(crate) fn release_if_idle() {
         PROCESS.held.store(u32::from(connection.me.lease != 0), Ordering::SeqCst);
         return;
     }
-    for entry in ENTRIES {
+    for entry in Entry::all() {
         if entry.class() == Class::NeedsLease
             && let Some(target) = PROCESS.targets.get(entry.index())
         {

@@ -10,7 +10,7 @@
 //! * `gate`: needs the driver initialised, hence the first grant; afterwards a load and a jump;
 //! * `lease`: needs a lease each time the pod holds none (it takes memory or hands out private tables);
 //! * `context`: needs a current context, so before the first grant the answer is "invalid context";
-//! * `launch`: submits work; a load, a mark and a jump;
+//! * `launch`: likewise, and submits work; a load, a mark and a jump;
 //! * `hook`: a function of this crate, with its class.
 
 use core::ffi::CStr;
@@ -245,9 +245,6 @@ macro_rules! declare {
             $($name,)*
         }
 
-        /// Every entry point in the order of the table.
-        pub static ENTRIES: [Entry; COUNT] = [$(Entry::$name,)*];
-
         /// Number of rows.
         pub const COUNT: usize = [$(stringify!($name),)*].len();
 
@@ -355,7 +352,14 @@ impl Entry {
 
     /// The entry point of a row.
     pub fn from_index(index: usize) -> Option<Self> {
-        ENTRIES.get(index).copied()
+        let number = u16::try_from(index).ok().filter(|_| index < COUNT)?;
+        // SAFETY: the rows are numbered from 0 to COUNT without a gap, and this is one of those numbers.
+        Some(unsafe { core::mem::transmute::<u16, Self>(number) })
+    }
+
+    /// Every entry point in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..COUNT).filter_map(Self::from_index)
     }
 
     /// What it does.
@@ -364,11 +368,13 @@ impl Entry {
     }
 
     /// Its name.
+    #[inline(never)]
     pub fn name(self) -> &'static CStr {
         let name = self.row();
         let start = usize::from(name.start);
         let bytes = NAMES.get(start..=start + usize::from(name.length)).unwrap_or(b"\0");
-        CStr::from_bytes_with_nul(bytes).unwrap_or(c"")
+        // SAFETY: `rows` cut the names at their NULs.
+        unsafe { CStr::from_bytes_with_nul_unchecked(bytes) }
     }
 
     fn row(self) -> Name {
@@ -435,86 +441,4 @@ pub fn variant_for(name: &[u8], version: u32, per_thread_stream: bool) -> Option
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_row_is_found_by_its_name_and_no_other_is() {
-        let mut names = BTreeSet::new();
-        for entry in ENTRIES {
-            let name = entry.name().to_bytes();
-            assert_eq!(find(name), Some(entry));
-            assert!(names.insert(name.to_vec()), "{entry:?} has two rows");
-        }
-        for stranger in ["", "cu", "cuDriverGetVersion", "curl_easy_init", "cuInit_v2", "cuMemAlloc_v", "_v2"]
-        {
-            assert_eq!(find(stranger.as_bytes()), None, "{stranger}");
-        }
-    }
-
-    #[test]
-    fn the_variants_of_a_name_are_its_versions_and_stream_forms() {
-        let names = |name: &str| -> BTreeSet<String> {
-            variants(name.as_bytes()).map(|entry| format!("{entry:?}")).collect()
-        };
-        let set = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<BTreeSet<_>>();
-        assert_eq!(names("cuMemFree"), set(&["cuMemFree", "cuMemFree_v2"]));
-        assert_eq!(names("cuMemFreeAsync"), set(&["cuMemFreeAsync", "cuMemFreeAsync_ptsz"]));
-        assert_eq!(
-            names("cuCtxCreate"),
-            set(&["cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4"])
-        );
-        assert_eq!(names("cuLaunchKernel"), set(&["cuLaunchKernel", "cuLaunchKernel_ptsz"]));
-        assert_eq!(names(""), set(&[]));
-    }
-
-    #[test]
-    fn a_program_of_an_older_cuda_gets_the_variant_of_its_time() {
-        for (name, version, per_thread, variant) in [
-            ("cuCtxCreate", 2000, false, Entry::cuCtxCreate),
-            ("cuCtxCreate", 3020, false, Entry::cuCtxCreate_v2),
-            ("cuCtxCreate", 11_030, false, Entry::cuCtxCreate_v2),
-            ("cuCtxCreate", 11_040, false, Entry::cuCtxCreate_v3),
-            ("cuCtxCreate", 13_050, true, Entry::cuCtxCreate_v4),
-            ("cuMemAlloc", 2000, false, Entry::cuMemAlloc),
-            ("cuMemAlloc", 12_000, true, Entry::cuMemAlloc_v2),
-            ("cuLaunchKernel", 7000, true, Entry::cuLaunchKernel_ptsz),
-            ("cuLaunchKernel", 7000, false, Entry::cuLaunchKernel),
-            ("cuGetProcAddress", 11_030, false, Entry::cuGetProcAddress),
-            ("cuGetProcAddress", 12_000, true, Entry::cuGetProcAddress_v2_ptsz),
-        ] {
-            assert_eq!(variant_for(name.as_bytes(), version, per_thread), Some(variant), "{name} {version}");
-        }
-        assert_eq!(variant_for(b"cuNoSuchThing", 12_000, false), None);
-    }
-
-    #[test]
-    fn every_newer_variant_says_since_when_it_is() {
-        for entry in ENTRIES {
-            let newer = entry.row().base < entry.row().length && !entry.name().to_bytes().ends_with(b"_ptsz");
-            if newer && !entry.name().to_bytes().starts_with(b"nvml") {
-                assert_ne!(since(entry), 0, "{entry:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_per_thread_form_of_a_row_has_a_row() {
-        for entry in ENTRIES {
-            let name = format!("{entry:?}");
-            if let Some(plain) = name.strip_suffix("_ptsz") {
-                assert!(find(plain.as_bytes()).is_some(), "{plain} has no row");
-            }
-        }
-    }
-
-    #[test]
-    fn classes_are_those_of_the_table() {
-        assert_eq!(Entry::cuInit.class(), Class::Identity);
-        assert_eq!(Entry::cuLaunchKernel.class(), Class::Launches);
-        assert_eq!(Entry::cuGetExportTable.class(), Class::NeedsLease);
-        assert_eq!(Entry::nvmlDeviceGetMemoryInfo_v2.class(), Class::Views);
-    }
-}
+mod tests;

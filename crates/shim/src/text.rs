@@ -1,16 +1,19 @@
 //! Lines of text without an allocator.
 
+/// Longest line, in bytes: a refusal's sentence and what is said around it.
+const ROOM: usize = 640;
+
 /// Room for one line; what does not fit is left out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text<const N: usize> {
-    bytes: [u8; N],
+pub(crate) struct Text {
+    bytes: [u8; ROOM],
     length: usize,
 }
 
-impl<const N: usize> Text<N> {
+impl Text {
     /// An empty line.
     pub(crate) const fn new() -> Self {
-        Self { bytes: [0; N], length: 0 }
+        Self { bytes: [0; ROOM], length: 0 }
     }
 
     /// The text so far.
@@ -19,38 +22,56 @@ impl<const N: usize> Text<N> {
     }
 
     /// Adds bytes.
-    pub(crate) fn add(mut self, bytes: &[u8]) -> Self {
-        if let Some(room) = self.bytes.get_mut(self.length..) {
-            for (to, from) in room.iter_mut().zip(bytes) {
-                *to = *from;
-                self.length += 1;
-            }
+    #[inline(never)]
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> &mut Self {
+        for &byte in bytes {
+            self.add_byte(byte);
         }
         self
     }
 
+    fn add_byte(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
+    }
+
     /// Adds a number in decimal.
-    pub(crate) fn add_number(self, number: u64) -> Self {
-        let mut digits = [0_u8; 20];
+    pub(crate) fn add_number(&mut self, number: u64) -> &mut Self {
+        let mut digits = [b'0'; 20];
         let mut rest = number;
-        let mut count = 0;
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        let mut first = digits.len();
+        for (place, digit) in digits.iter_mut().enumerate().rev() {
+            *digit += u8::try_from(rest % 10).unwrap_or(0);
             rest /= 10;
-            count += 1;
+            first = place;
             if rest == 0 {
                 break;
             }
         }
-        self.add(digits.get(20 - count..).unwrap_or_default())
+        self.add(digits.get(first..).unwrap_or_default())
     }
 
     /// Adds the low `digits` hexadecimal digits of a number.
-    pub(crate) fn add_hex(mut self, number: u32, digits: u32, alphabet: &[u8; 16]) -> Self {
+    #[inline(never)]
+    pub(crate) fn add_hex(&mut self, number: u32, digits: u32, alphabet: &[u8; 16]) -> &mut Self {
         for place in (0..digits).rev() {
             let nibble = (number >> (place * 4)) & 15;
-            let digit = alphabet.get(nibble as usize).copied().unwrap_or(b'0');
-            self = self.add(&[digit]);
+            self.add_byte(alphabet.get(nibble as usize).copied().unwrap_or(b'0'));
+        }
+        self
+    }
+
+    /// Adds a card's uuid as NVML and `CUDA_VISIBLE_DEVICES` write it: `GPU-8-4-4-4-12`.
+    #[inline(never)]
+    pub(crate) fn add_uuid(&mut self, uuid: &[u8; 16]) -> &mut Self {
+        self.add(b"GPU-");
+        for (place, &byte) in uuid.iter().enumerate() {
+            if matches!(place, 4 | 6 | 8 | 10) {
+                self.add_byte(b'-');
+            }
+            self.add_hex(u32::from(byte), 2, LOWER);
         }
         self
     }
@@ -61,19 +82,6 @@ pub(crate) const LOWER: &[u8; 16] = b"0123456789abcdef";
 /// Digits as bus ids have them.
 pub(crate) const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
-/// A card's uuid as NVML and `CUDA_VISIBLE_DEVICES` write it: `GPU-8-4-4-4-12`.
-#[inline(never)]
-pub(crate) fn add_uuid<const N: usize>(text: Text<N>, uuid: &[u8; 16]) -> Text<N> {
-    let mut text = text.add(b"GPU-");
-    for (place, &byte) in uuid.iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            text = text.add(b"-");
-        }
-        text = text.add_hex(u32::from(byte), 2, LOWER);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,20 +89,22 @@ mod tests {
     #[test]
     fn numbers_are_decimal() {
         for number in [0, 7, 10, 905, u64::MAX] {
-            let text = Text::<24>::new().add_number(number);
-            assert_eq!(text.as_bytes(), number.to_string().as_bytes());
+            assert_eq!(Text::new().add_number(number).as_bytes(), number.to_string().as_bytes());
         }
     }
 
     #[test]
     fn what_does_not_fit_is_left_out() {
-        assert_eq!(Text::<3>::new().add(b"ab").add(b"cd").add(b"e").as_bytes(), b"abc");
+        let mut text = Text::new();
+        text.add(&[b'a'; 639]).add(b"bc").add(b"d");
+        assert_eq!(text.as_bytes().len(), 640);
+        assert_eq!(text.as_bytes().last(), Some(&b'b'));
     }
 
     #[test]
     fn a_uuid_is_written_as_the_tools_write_it() {
         let uuid = [0x0a, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff];
-        let text = add_uuid(Text::<64>::new(), &uuid);
-        assert_eq!(text.as_bytes(), b"GPU-0a010203-0405-0607-0809-0a0b0c0d0eff");
+        let mut text = Text::new();
+        assert_eq!(text.add_uuid(&uuid).as_bytes(), b"GPU-0a010203-0405-0607-0809-0a0b0c0d0eff");
     }
 }

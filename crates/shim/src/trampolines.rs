@@ -173,7 +173,8 @@ extern "C" fn open(row: u32, hook: usize) -> Opened {
     let stage = process::stage();
     match entry.class() {
         Class::Identity if stage == Stage::Initialised => Opened { address: hook, code: 0 },
-        Class::NeedsContext if stage == Stage::Initialised => barred(INVALID_CONTEXT),
+        // There can be no context yet, nor anything that could be launched.
+        Class::NeedsContext | Class::Launches if stage == Stage::Initialised => barred(INVALID_CONTEXT),
         Class::Identity if stage != Stage::Ready => go,
         Class::Gate | Class::NeedsContext | Class::Identity if stage == Stage::Ready => {
             process::open_row(entry, address);

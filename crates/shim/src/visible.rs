@@ -5,7 +5,7 @@
 
 use gpupool_wire::cards::Card;
 
-use crate::text::{Text, add_uuid};
+use crate::text::Text;
 
 /// Whether the list lets any of these cards through. No variable at all hides nothing.
 ///
@@ -35,8 +35,8 @@ fn number(part: &[u8]) -> Option<usize> {
 }
 
 fn begins(card: &Card, part: &[u8]) -> bool {
-    let uuid = add_uuid(Text::<64>::new(), &card.uuid);
-    let start = uuid.as_bytes().get(..part.len()).unwrap_or_default();
+    let mut uuid = Text::new();
+    let start = uuid.add_uuid(&card.uuid).as_bytes().get(..part.len()).unwrap_or_default();
     part.len() > b"GPU-".len() && start.eq_ignore_ascii_case(part)
 }
 

@@ -10,14 +10,15 @@ const EVERY: u64 = 5_000;
 const AWAY_EVERY: u64 = 30_000;
 
 /// The line that users of the published system know, with its line end.
-pub(crate) fn waiting_line(seconds: u64, position: u32) -> Text<96> {
-    Text::new()
-        .add(b"You have been waiting for ")
+pub(crate) fn waiting_line(seconds: u64, position: u32) -> Text {
+    let mut line = Text::new();
+    line.add(b"You have been waiting for ")
         .add_number(seconds)
         .add(b" seconds. Approximate position: ")
         // The page says 0 until the agent has queued the pod; it will not be before the head.
         .add_number(u64::from(position.max(1)))
-        .add(b"\n")
+        .add(b"\n");
+    line
 }
 
 /// Said when the agent does not answer.

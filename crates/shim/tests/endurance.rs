@@ -196,3 +196,32 @@ fn a_killed_program_disturbs_nobody() {
     assert_eq!(lab.agent.ledger().charged(), 0);
     assert_eq!(finish(lab.gpu("init retain alloc 2000000000")).out[2], "alloc=0");
 }
+
+#[test]
+fn an_older_driver_is_an_older_driver_under_the_shim_too() {
+    let lab = Lab::new("1xSim-4GB");
+    let run = |mut command: Command| {
+        command.env("SIMGPU_FAULTS", "driver=11040").env("GPU_RESOLVE", "proc");
+        finish(command).out
+    };
+    let words = "version init retain alloc 4096 launch free";
+    assert_eq!(run(lab.gpu(words)), run(lab.bare_gpu(words)));
+}
+
+#[test]
+fn errors_of_the_driver_reach_the_program_and_charge_nothing() {
+    let lab = Lab::new("1xSim-4GB");
+    let mut command = lab.gpu("init retain alloc 4096 alloc 4096 free launch info");
+    command.env("SIMGPU_FAULTS", "cuMemAlloc_v2=2@1,cuMemFree_v2=700@1");
+    let said = finish(command);
+    // What could not be freed is still there, and still charged.
+    let limit = lab.agent.limits().memory_bytes;
+    let info = format!("info=0 {} {limit}", limit - (64 << 20) - 4096);
+    assert_eq!(said.out[2..], ["alloc=2", "alloc=0", "free=700", "launch=0", &info]);
+    let mut command = lab.gpu("init retain retain release");
+    command.env("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=2@1");
+    assert_eq!(finish(command).out[1..], ["retain=2", "retain=0", "release=0"]);
+    let mut command = lab.gpu("init retain retain");
+    command.env("SIMGPU_FAULTS", "cuInit=999@1");
+    assert_eq!(finish(command).out, ["init=0", "retain=999", "retain=0"]);
+}

@@ -246,3 +246,15 @@ fn tools_do_not_wait_for_an_agent_that_is_away() {
     assert_eq!(said.out, ["init=0", "count=0 2", "at=0"]);
     assert_eq!(said.err, "");
 }
+
+#[test]
+fn what_needs_a_context_fails_without_one_and_keeps_no_card() {
+    let lab = Lab::new("1xSim-4GB");
+    let words = "init stream sync alloc 512 info device";
+    assert_eq!(finish(lab.gpu(words)).out, finish(lab.bare_gpu(words)).out);
+    let heard = lab.agent.heard();
+    let count = |which: fn(&Heard) -> bool| heard.iter().filter(|heard| which(heard)).count();
+    let acquired = count(|heard| matches!(heard, Heard::Acquire { .. }));
+    assert_eq!(acquired, count(|heard| matches!(heard, Heard::Release { .. })));
+    assert!(acquired <= 1, "only memory asks for a card");
+}
