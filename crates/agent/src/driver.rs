@@ -196,7 +196,7 @@ impl Driver {
     pub(crate) fn tick(&mut self, second: bool) {
         let now = clock();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.told(Event::Tick);
+            self.told(&Event::Tick);
         }
         if second {
             self.every_second(now);
@@ -220,10 +220,10 @@ impl Driver {
     }
 
     /// Tells the pool what happened, and notes its decisions.
-    fn step(&mut self, event: Event) -> Result<(), Refusal> {
+    fn step(&mut self, event: &Event) -> Result<(), Refusal> {
         let at = clock();
         let actions = self.pool.step(at, event.clone())?;
-        self.records.push(Record::Step { at, event });
+        self.records.push(Record::Step { at, event: event.clone() });
         for action in actions {
             self.decided(action);
         }
@@ -232,10 +232,9 @@ impl Driver {
 
     /// [`Self::step`] for events that the pool refuses only when agent and pool disagree: that is a defect, and
     /// said where somebody may see it.
-    fn told(&mut self, event: Event) {
-        let what = format!("{event:?}");
+    fn told(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
-            say(&format!("the pool does not accept {what}: {refusal}"));
+            say(&format!("the pool does not accept {event:?}: {refusal}"));
             self.counters.disagreements.inc();
         }
     }
@@ -306,7 +305,7 @@ impl Driver {
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
         while let Some((pod, lease)) = self.unclaimed.pop() {
-            self.told(Event::Released { pod, lease });
+            self.told(&Event::Released { pod, lease });
         }
         let changed = !self.records.is_empty();
         self.write_records();

@@ -91,17 +91,16 @@ pub(crate) fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), P
     if pid == 0 {
         return Err(PeerError::Unseen);
     }
-    let pidfd = match peer_pidfd(&socket) {
-        Ok(pidfd) => pidfd,
+    let pidfd = if let Ok(pidfd) = peer_pidfd(&socket) {
+        pidfd
+    } else {
         // An older kernel: the id may have been given out again meanwhile, so the socket must still be open at
         // its other end after the process is held. Whoever called connect() normally holds that end.
-        Err(_) => {
-            let pidfd = open(pid)?;
-            if hung_up(&socket) {
-                return Err(PeerError::Gone);
-            }
-            pidfd
+        let pidfd = open(pid)?;
+        if hung_up(&socket) {
+            return Err(PeerError::Gone);
         }
+        pidfd
     };
     Ok((credentials.uid.as_raw(), Held::check(proc, pidfd, pid)?))
 }

@@ -14,6 +14,7 @@ use gpupool_agent::socket_path::Surroundings;
 use gpupool_agent::{Settings, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
+use crate::ask::SOCKET_HELP;
 use crate::installation::Installation;
 
 /// The simulated driver's variables: where the cards' state is, and which cards it has when it is made.
@@ -23,8 +24,7 @@ const CARDS: &str = "SIMGPU_CARDS";
 /// Options of `gpupool agent`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen [default: GPUPOOL_SOCKET, /run/gpupool/agent.sock for root, else in $XDG_RUNTIME_DIR or /tmp]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help = SOCKET_HELP)]
     socket: Option<PathBuf>,
     /// Directory of the journal and of simulated cards [default: that of the socket]
     #[arg(long, value_name = "DIRECTORY")]
@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     surroundings.prepare_directory(&socket)?;
     let state = match &args.state_dir {
         Some(directory) => std::path::absolute(directory)?,
-        None => socket.parent().unwrap_or(Path::new("/")).to_owned(),
+        None => socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
     };
     std::fs::create_dir_all(&state)
         .with_context(|| format!("cannot make the state directory {}", state.display()))?;

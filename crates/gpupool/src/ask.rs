@@ -9,11 +9,14 @@ use gpupool_agent::socket_path::Surroundings;
 /// Ends a command that found no agent (`EX_UNAVAILABLE`).
 pub(crate) const NO_AGENT: u8 = 69;
 
+/// What `--help` says about `--socket`.
+pub(crate) const SOCKET_HELP: &str = "The agent's socket [default: GPUPOOL_SOCKET, /run/gpupool/agent.sock for root, else \
+    in $XDG_RUNTIME_DIR or /tmp]";
+
 /// The option that says where the agent is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SocketArgs {
-    /// The agent's socket [default: GPUPOOL_SOCKET, /run/gpupool/agent.sock for root, else in $XDG_RUNTIME_DIR or /tmp]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help = SOCKET_HELP)]
     socket: Option<PathBuf>,
 }
 

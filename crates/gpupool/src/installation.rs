@@ -21,7 +21,7 @@ impl Installation {
             return Ok(Self { libraries: std::path::absolute(directory)? });
         }
         let program = std::env::current_exe().context("cannot find out where this program is")?;
-        let root = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let root = program.parent().and_then(Path::parent).unwrap_or(&program);
         Ok(Self { libraries: root.join("lib") })
     }
 
@@ -32,7 +32,7 @@ impl Installation {
 
     /// The directory with the simulated driver.
     pub(crate) fn simulated_driver(&self) -> anyhow::Result<PathBuf> {
-        let directory = self.libraries.parent().unwrap_or(Path::new("/")).join("simgpu");
+        let directory = self.libraries.with_file_name("simgpu");
         present(directory.join("libcuda.so.1"))?;
         Ok(directory)
     }

@@ -96,7 +96,7 @@ fn pod_row(status: &Status, pod: &PodStatus) -> [String; 7] {
         (PodState::Hibernating, _) if pod.stopping => "stopping".to_owned(),
         (PodState::Hibernating, _) => "hibernating".to_owned(),
     };
-    let since = lease.map(|lease| lease.age_seconds).or(waiting.map(|waiting| waiting.waiting_seconds));
+    let since = lease.map(|lease| lease.age_seconds).or_else(|| Some(waiting?.waiting_seconds));
     [
         pod.name.clone(),
         state,

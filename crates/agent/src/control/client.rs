@@ -80,7 +80,7 @@ impl Client {
     /// Sends a request and waits for its answer.
     pub fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
         self.send(request)?;
-        self.next()
+        self.receive()
     }
 
     /// Sends a request.
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Waits for the next answer.
-    pub fn next(&mut self) -> Result<Reply, ClientError> {
+    pub fn receive(&mut self) -> Result<Reply, ClientError> {
         let mut assembler = Assembler::default();
         loop {
             let received = rustix::io::retry_on_intr(|| {

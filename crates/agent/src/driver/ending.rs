@@ -54,7 +54,7 @@ impl Driver {
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
         if !self.stops.contains_key(pod) {
-            self.begin_stop(pod, group);
+            self.begin_stop(pod, &group);
         }
         if let Some(stop) = self.stops.get_mut(pod) {
             stop.answers.push(answer);
@@ -64,11 +64,11 @@ impl Driver {
     }
 
     /// Tells everybody of the pod to terminate. Also called for a stop that an earlier agent did not finish.
-    pub(super) fn begin_stop(&mut self, pod: &PodId, group: Group) {
+    pub(super) fn begin_stop(&mut self, pod: &PodId, group: &Group) {
         let holders: BTreeSet<ProcessKey> = self.books.members_using(pod, Use::Holding).into_iter().collect();
         self.record(Record::Group { pod: pod.clone(), group: Group { stopping: true, ..group.clone() } });
         if self.pool.state(pod).is_some() {
-            self.told(Event::PodRemoved { pod: pod.clone() });
+            self.told(&Event::PodRemoved { pod: pod.clone() });
         }
         let mut stop = Stop {
             targets: Vec::new(),

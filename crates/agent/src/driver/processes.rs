@@ -118,7 +118,7 @@ impl Driver {
         hello: &Hello,
     ) -> Result<u32, No> {
         // One that comes from before a damaged journal keeps the slot that it counts in.
-        let resumed = hello.resume().and(hello.slot()).filter(|slot| self.is_free(pod, *slot));
+        let resumed = hello.resume().and_then(|_| hello.slot()).filter(|slot| self.is_free(pod, *slot));
         let slot = resumed.or_else(|| self.books.free_slot(pod)).ok_or_else(|| {
             No(
                 Reason::NoSlot,
@@ -205,14 +205,14 @@ impl Driver {
                 }
                 Ok(())
             }
-            Use::Nothing => self.want(key, process, only),
+            Use::Nothing => self.want(key, process, only.as_ref()),
         }
     }
 
     /// A process wants a card and has none: it joins its pod's lease, or its pod queues up.
-    fn want(&mut self, key: ProcessKey, process: Process, only: Option<CardUuid>) -> Result<(), No> {
+    fn want(&mut self, key: ProcessKey, process: Process, only: Option<&CardUuid>) -> Result<(), No> {
         let pod = process.pod.clone();
-        let bound = self.books.bound_card(&pod).cloned().or(only.clone());
+        let bound = self.books.bound_card(&pod).or(only).cloned();
         if let Some((card, lease)) = self.lease_of(&pod).filter(|_| !self.is_ending(&pod)) {
             if bound.as_ref().is_some_and(|bound| *bound != card) {
                 let sentence = format!(
@@ -229,7 +229,7 @@ impl Driver {
         }
         let before = process.clone();
         self.record(Record::Process { key, process: Process { using: Use::Waiting, ..process } });
-        if let Err(refusal) = self.step(Event::GpuWanted { pod, only: bound }) {
+        if let Err(refusal) = self.step(&Event::GpuWanted { pod, only: bound }) {
             self.record(Record::Process { key, process: before });
             return Err(No(Reason::Other, refusal.to_string()));
         }
@@ -262,19 +262,19 @@ impl Driver {
         if self.books.members_using(pod, Use::Holding).is_empty()
             && let Some((_, lease)) = self.lease_of(pod)
         {
-            self.told(Event::Released { pod: pod.clone(), lease });
+            self.told(&Event::Released { pod: pod.clone(), lease });
         }
         if self.pool.state(pod) != Some(PodState::Ready) {
             return;
         }
         if self.books.members_using(pod, Use::Waiting).is_empty() {
-            self.told(Event::WantGone { pod: pod.clone() });
+            self.told(&Event::WantGone { pod: pod.clone() });
             return;
         }
         // The process that bound the pod to a card may have been the one that went.
         let only = self.books.bound_card(pod).cloned();
         if self.pool.pod(pod).is_some_and(|view| view.only != only.as_ref()) {
-            self.told(Event::GpuWanted { pod: pod.clone(), only });
+            self.told(&Event::GpuWanted { pod: pod.clone(), only });
         }
     }
 
@@ -307,7 +307,7 @@ impl Driver {
             return;
         }
         if self.pool.state(pod).is_some() {
-            self.told(Event::PodRemoved { pod: pod.clone() });
+            self.told(&Event::PodRemoved { pod: pod.clone() });
         }
         self.record(Record::GroupGone { pod: pod.clone() });
         self.files.remove(pod);

@@ -71,7 +71,7 @@ impl Driver {
         }
         let spec =
             PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
-        if let Err(refusal) = self.step(Event::PodAdded { pod: pod.clone(), spec }) {
+        if let Err(refusal) = self.step(&Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }
         self.identity.learn(key, pod.as_str());

@@ -29,7 +29,7 @@ impl Driver {
             self.retire(pod);
         }
         if self.pool.qos() != qos {
-            self.told(Event::QosChanged { qos });
+            self.told(&Event::QosChanged { qos });
         }
         self.compare_cards();
         self.repeat_signals();
@@ -95,9 +95,9 @@ impl Driver {
             match self.cards.find(card) {
                 None if !lost => {
                     say(&format!("card {card} is not on this machine any more: it counts as lost"));
-                    self.told(Event::CardLost { card: card.clone() });
+                    self.told(&Event::CardLost { card: card.clone() });
                 }
-                Some(_) if *lost => self.told(Event::CardBack { card: card.clone() }),
+                Some(_) if *lost => self.told(&Event::CardBack { card: card.clone() }),
                 _ => {}
             }
         }
@@ -108,7 +108,7 @@ impl Driver {
             .filter(|card| known.iter().all(|(known, _)| *known != card.uuid))
             .collect();
         for card in new {
-            self.told(Event::CardAdded { card });
+            self.told(&Event::CardAdded { card });
         }
     }
 
@@ -132,7 +132,7 @@ impl Driver {
             .map(|(pod, group)| (pod.clone(), group.clone()))
             .collect();
         for (pod, group) in stopping {
-            self.begin_stop(&pod, group);
+            self.begin_stop(&pod, &group);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What happens once a second: who is idle, who has not come back, which cards still work.
 
 use gpupool_core::pool::{Event, Millis, PodId};
+use gpupool_wire::ledger::Slot;
 
 use super::{Driver, say};
 use crate::cards::watch::Look;
@@ -36,7 +37,7 @@ impl Driver {
             let idle = now.since(files.submitted) >= IDLE_AFTER;
             if files.idle != idle {
                 files.idle = idle;
-                self.told(Event::Idle { pod, idle });
+                self.told(&Event::Idle { pod, idle });
             }
         }
     }
@@ -51,7 +52,7 @@ impl Driver {
         let slots = slots.iter().filter_map(|key| Some(self.books.process(*key)?.slot));
         let asked = ledger.with(|ledger| {
             // Every slot is asked, so that none keeps its mark.
-            slots.filter(|slot| ledger.slot(*slot).is_some_and(|slot| slot.take_submitted())).count() > 0
+            slots.filter(|slot| ledger.slot(*slot).is_some_and(Slot::take_submitted)).count() > 0
         });
         asked.unwrap_or(true)
     }
@@ -64,11 +65,11 @@ impl Driver {
             match (lost, look.lost) {
                 (Some(false), true) => {
                     say(&format!("card {name} is lost: its programs are ended, nobody gets it"));
-                    self.told(Event::CardLost { card: look.card.clone() });
+                    self.told(&Event::CardLost { card: look.card.clone() });
                 }
                 (Some(true), false) => {
                     say(&format!("card {name} is back"));
-                    self.told(Event::CardBack { card: look.card.clone() });
+                    self.told(&Event::CardBack { card: look.card.clone() });
                 }
                 _ => {}
             }

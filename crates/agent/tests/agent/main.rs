@@ -4,6 +4,13 @@
 //! Each test has an agent of its own. The test's process registers itself, as `gpupool run` would, and then talks to the
 //! agent as the shim does; where several processes are needed, they are shells that register nothing and belong to it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is all test code, its helpers included"
+)]
+
 mod hostile;
 mod journal;
 mod leases;

@@ -10,7 +10,7 @@ use gpupool_agent::control::{Register, Reply, Request, Status};
 use tempfile::TempDir;
 
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Node {
     agent: Child,

@@ -140,7 +140,7 @@ impl Stage {
         for name in std::iter::once("agent").chain(names) {
             let said = std::fs::read_to_string(self.directory.path().join(format!("{name}.log")));
             for line in said.unwrap_or_default().lines() {
-                text.push_str(&format!("{name}: {line}\n"));
+                text.extend([name, ": ", line, "\n"]);
             }
         }
         text
@@ -174,7 +174,7 @@ impl Stage {
         client.send(&Request::Watch {})?;
         std::thread::spawn(move || {
             loop {
-                let word = match client.next() {
+                let word = match client.receive() {
                     Ok(Reply::Status(status)) => Word::Status(status),
                     Ok(other) => Word::Failed(anyhow::anyhow!("the agent answers something else: {other:?}")),
                     Err(failure) => Word::Failed(failure.into()),

@@ -58,7 +58,7 @@ impl Timeline {
 
     /// Says what the demo itself does.
     pub(super) fn note(&mut self, words: &str) -> std::io::Result<()> {
-        self.log(words.to_owned())?;
+        self.log(words)?;
         self.draw()
     }
 
@@ -74,7 +74,7 @@ impl Timeline {
         }
         changes.sort();
         for (_, words) in changes {
-            self.log(words)?;
+            self.log(&words)?;
         }
         self.draw()
     }
@@ -84,9 +84,11 @@ impl Timeline {
         self.draw()
     }
 
-    /// Says the last words below everything else.
-    pub(super) fn close(&mut self, words: &[String]) -> std::io::Result<()> {
+    /// Shows how things ended, and says the last words below that.
+    pub(super) fn close(mut self, words: &[String]) -> std::io::Result<()> {
+        self.draw()?;
         let mut out = std::io::stdout().lock();
+        // On a terminal, below the picture; in a log, apart from what happened.
         writeln!(out)?;
         for line in words {
             writeln!(out, "{line}")?;
@@ -94,7 +96,7 @@ impl Timeline {
         out.flush()
     }
 
-    fn log(&mut self, words: String) -> std::io::Result<()> {
+    fn log(&mut self, words: &str) -> std::io::Result<()> {
         let line = format!("{:6.2} s  {words}", self.start.elapsed().as_secs_f64());
         if self.terminal {
             self.notes.push(line);
@@ -122,11 +124,11 @@ impl Timeline {
             }
             let shown = row.past.len().saturating_sub(COLUMNS);
             let bar: String = row.past.iter().skip(shown).map(|standing| cell(*standing)).collect();
-            picture.push_str(&format!("  {name}  {bar}{NORMAL}  {}{CLEAR_LINE}\n", label(row.now)));
+            picture.extend(["  ", name, "  ", &bar, NORMAL, "  ", &label(row.now), CLEAR_LINE, "\n"]);
         }
-        picture.push_str(&format!("{CLEAR_LINE}\n"));
+        picture.extend([CLEAR_LINE, "\n"]);
         for note in &self.notes {
-            picture.push_str(&format!("{note}{CLEAR_LINE}\n"));
+            picture.extend([note, CLEAR_LINE, "\n"]);
         }
         let mut out = std::io::stdout().lock();
         if self.drawn > 0 {
