@@ -352,5 +352,7 @@ impl Reservation<'_> {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
