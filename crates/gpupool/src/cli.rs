@@ -2,12 +2,17 @@
 //!
 //! Each subcommand has a module of its own with an `Args` and a `run`; this room only sends to them.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::{agent, ask, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status, stop};
+use crate::{
+    agent, ask, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status,
+    stop,
+};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -50,7 +55,19 @@ enum Command {
     ProbeCards(probe_cards::Args),
 }
 
+/// What the program is called as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-gpupool";
+
 impl Cli {
+    /// Reads the command line. Called as kubectl calls its plugins, the usage says `kubectl gpupool`.
+    pub(crate) fn read() -> Self {
+        let called = std::env::args_os().next();
+        let is_plugin = called.is_some_and(|path| Path::new(&path).file_name() == Some(OsStr::new(PLUGIN)));
+        let command = Self::command();
+        let command = if is_plugin { command.bin_name("kubectl gpupool") } else { command };
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the subcommand. A failure is printed on standard error; it ends with 69 where no agent
     /// was found, else with 1, unless the subcommand has a code of its own for it.
     pub(crate) fn run(self) -> ExitCode {

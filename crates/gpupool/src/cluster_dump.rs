@@ -1,48 +1,89 @@
-//! A cluster's GPU stock from two dumps: its nodes and its pods.
+//! A cluster's GPU stock, from the cluster itself or from two dumps: its nodes and its pods.
 
 mod node;
 mod pod;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use gpupool_core::stock::{Pod, Stock};
+use gpupool_control::{Listed, list};
+use gpupool_core::stock::{Node, Pod, Stock};
 
-use crate::dump;
+use crate::cluster_access::ClusterArgs;
+use crate::dump::{self, DumpError};
 
-/// Where the dumps are.
+/// Where nodes and pods come from: two dumps, or else a cluster.
 #[derive(Debug, Args)]
-pub(crate) struct DumpArgs {
-    /// A dump of the nodes (`kubectl get nodes -o json`); `-` reads standard input
-    #[arg(long, value_name = "FILE")]
-    nodes: PathBuf,
-    /// A dump of the pods (`kubectl get pods -A -o json`); `-` reads standard input
-    #[arg(long, value_name = "FILE")]
-    pods: PathBuf,
+pub(crate) struct StockArgs {
+    /// A dump of the nodes (`kubectl get nodes -o json`) instead of a cluster; `-` reads standard input
+    #[arg(long, value_name = "FILE", requires = "pods", conflicts_with_all = ["kubeconfig", "context"])]
+    nodes: Option<PathBuf>,
+    /// A dump of the pods (`kubectl get pods -A -o json`) instead of a cluster; `-` reads standard input
+    #[arg(long, value_name = "FILE", requires = "nodes", conflicts_with_all = ["kubeconfig", "context"])]
+    pods: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
-impl DumpArgs {
-    /// Reads both dumps and takes stock. `look` sees every pod.
-    pub(crate) fn stock(&self, mut look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
-        anyhow::ensure!(
-            self.nodes.as_os_str() != "-" || self.pods.as_os_str() != "-",
-            "standard input can be one of the dumps, not both"
-        );
-        let mut nodes = Vec::new();
-        dump::read::<node::NodeShape>(&self.nodes, &mut |node| {
-            nodes.push(node.into_node()?);
-            Ok(())
-        })
-        .with_context(|| self.nodes.display().to_string())?;
-        let mut stock = Stock::of(nodes);
-        dump::read::<pod::PodShape>(&self.pods, &mut |object| {
-            let pod = object.into_pod()?;
-            look(&pod);
-            stock.add(&pod);
-            Ok(())
-        })
-        .with_context(|| self.pods.display().to_string())?;
-        Ok(stock)
+impl StockArgs {
+    /// Reads nodes and pods and takes stock. `look` sees every pod.
+    pub(crate) fn stock(&self, look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+        match (&self.nodes, &self.pods) {
+            (Some(nodes), Some(pods)) => read_dumps(nodes, pods, look),
+            _ => self.read_cluster(look),
+        }
     }
+
+    /// What nodes and pods were read from, as part of a sentence.
+    pub(crate) fn source(&self) -> &'static str {
+        if self.nodes.is_some() { "dump: save it with `kubectl get pods -A -o json`" } else { "cluster" }
+    }
+
+    fn read_cluster(&self, mut look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = self.cluster.access().connect().await?;
+            let mut nodes = Vec::new();
+            list(&client, Listed::Nodes, |page| take_nodes(page.as_bytes(), &mut nodes)).await?;
+            let mut stock = Stock::of(nodes);
+            list(&client, Listed::Pods, |page| take_pods(page.as_bytes(), &mut stock, &mut look)).await?;
+            Ok(stock)
+        })
+    }
+}
+
+fn read_dumps(nodes: &Path, pods: &Path, mut look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    anyhow::ensure!(
+        nodes.as_os_str() != "-" || pods.as_os_str() != "-",
+        "standard input can be one of the dumps, not both"
+    );
+    let mut found = Vec::new();
+    dump::read::<node::NodeShape>(nodes, &mut |node| {
+        found.push(node.into_node()?);
+        Ok(())
+    })
+    .with_context(|| nodes.display().to_string())?;
+    let mut stock = Stock::of(found);
+    dump::read::<pod::PodShape>(pods, &mut |object| add(object, &mut stock, &mut look))
+        .with_context(|| pods.display().to_string())?;
+    Ok(stock)
+}
+
+fn take_nodes(page: &[u8], nodes: &mut Vec<Node>) -> Result<(), DumpError> {
+    dump::read_from::<node::NodeShape>(page, &mut |node| {
+        nodes.push(node.into_node()?);
+        Ok(())
+    })
+}
+
+fn take_pods(page: &[u8], stock: &mut Stock, look: &mut impl FnMut(&Pod)) -> Result<(), DumpError> {
+    dump::read_from::<pod::PodShape>(page, &mut |object| add(object, stock, look))
+}
+
+fn add(object: pod::PodObject<'_>, stock: &mut Stock, look: &mut impl FnMut(&Pod)) -> Result<(), String> {
+    let pod = object.into_pod()?;
+    look(&pod);
+    stock.add(&pod);
+    Ok(())
 }

@@ -20,13 +20,13 @@ use crate::cluster_access::ClusterArgs;
 /// Options of `gpupool control`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Read the label nvidia.com/gpu.workload.config of nodes. Where a ClusterPolicy exists, it decides instead
+    /// Read the label nvidia.com/gpu.workload.config of nodes. Where there is a `ClusterPolicy`, it decides instead
     #[arg(long)]
     sandbox_workloads: bool,
-    /// What nodes without the label are for. Where a ClusterPolicy exists, it decides instead
+    /// What nodes without the label are for. Where there is a `ClusterPolicy`, it decides instead
     #[arg(long, value_name = "USE", default_value = "container", value_parser = parse_use)]
     default_workload: NodeUse,
-    /// Which runtime virtual machines use, for --manage-operands. Where a ClusterPolicy exists, it decides instead
+    /// Which runtime virtual machines use, for --manage-operands. Where there is a `ClusterPolicy`, it decides instead
     #[arg(long, value_enum, default_value_t = ModeOption::Kubevirt)]
     sandbox_mode: ModeOption,
     /// How strictly nodes are judged
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let client = args.cluster.access().connect().await?;
         if args.dry_run {
-            let mut out = io::stdout().lock();
+            let mut out = io::stdout();
             dry_run(&client, &args.settings(), &mut out).await?;
             out.flush()?;
             return Ok(ExitCode::SUCCESS);

@@ -10,7 +10,7 @@ use gpupool_core::one_line::one_word;
 use gpupool_core::stock::{self, Explanation, Outlook, Pod};
 use serde_json::json;
 
-use crate::cluster_dump::DumpArgs;
+use crate::cluster_dump::StockArgs;
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ struct PodArgs {
     #[arg(value_name = "NAMESPACE/NAME")]
     pod: PodName,
     #[command(flatten)]
-    dumps: DumpArgs,
+    stock: StockArgs,
     /// How the explanation is printed
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -69,19 +69,20 @@ impl FromStr for PodName {
 /// How many nodes a line names before it counts the rest.
 const NAMED: usize = 5;
 
-/// Prints the explanation. A pod that is not in the dump is an error.
+/// Prints the explanation. A pod that is not there is an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let What::Pod(args) = &args.what;
     let mut found: Option<Pod> = None;
-    let stock = args.dumps.stock(|pod| {
+    let stock = args.stock.stock(|pod| {
         if pod.name == args.pod.name && pod.namespace == args.pod.namespace {
             found = Some(pod.clone());
         }
     })?;
     let found = found.with_context(|| {
         format!(
-            "no pod {} in the dump: save it with `kubectl get pods -A -o json`",
-            one_word(&format!("{}/{}", args.pod.namespace, args.pod.name), 520)
+            "no pod {} in the {}",
+            one_word(&format!("{}/{}", args.pod.namespace, args.pod.name), 520),
+            args.stock.source()
         )
     })?;
     let explanation = stock::explain(&stock, &found);

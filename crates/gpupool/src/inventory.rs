@@ -9,13 +9,13 @@ use gpupool_core::one_line::one_word;
 use gpupool_core::stock::{self, Inventory};
 use serde_json::json;
 
-use crate::cluster_dump::DumpArgs;
+use crate::cluster_dump::StockArgs;
 
 /// What the user typed.
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
     #[command(flatten)]
-    dumps: DumpArgs,
+    stock: StockArgs,
     /// How the inventory is printed
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -31,9 +31,9 @@ enum Output {
     Json,
 }
 
-/// Prints the inventory of two dumps.
+/// Prints the inventory.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let inventory = stock::inventory(&args.dumps.stock(|_| {})?);
+    let inventory = stock::inventory(&args.stock.stock(|_| {})?);
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match args.output {
         Output::Text => print_text(&inventory, &mut out),

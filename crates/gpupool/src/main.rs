@@ -21,8 +21,6 @@ mod stop;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    cli::Cli::parse().run()
+    cli::Cli::read().run()
 }
