@@ -194,8 +194,8 @@ fn the_lease_ends_with_the_last_context_and_the_next_asks_for_the_same_card() {
     let lab = Lab::new("2xSim-4GB");
     let said = finish(lab.gpu("init retain alloc 1000 free release create table destroy retain release"));
     assert!(said.out.iter().all(|line| line.ends_with("=0") || line.starts_with("table")), "{:?}", said.out);
-    let heard: Vec<_> =
-        lab.agent.heard().into_iter().filter(|heard| !matches!(heard, Heard::Hello { .. })).collect();
+    let all = lab.agent.wait_for(3, |heard| matches!(heard, Heard::Release { .. }));
+    let heard: Vec<_> = all.into_iter().filter(|heard| !matches!(heard, Heard::Hello { .. })).collect();
     let pids: Vec<_> = heard
         .iter()
         .map(|heard| match heard {
@@ -251,4 +251,33 @@ fn errno_is_left_alone() {
     let lab = Lab::new("1xSim-4GB");
     let said = finish(lab.gpu("init retain errno 4096 errno 9000000000"));
     assert_eq!(said.out[2..], ["errno=0 77", "errno=2 77"]);
+}
+
+#[test]
+fn threads_and_processes_that_allocate_at_once_leave_an_exact_ledger() {
+    let lab = Lab::new("1xSim-4GB");
+    lab.agent.change(|limits| limits.memory_bytes = 1000 * MIB);
+    let mut running: Vec<_> =
+        (0..3).map(|_| Running::start(lab.gpu("init storm retain alloc 700 pause"))).collect();
+    for one in &mut running {
+        assert_eq!(one.until("paused"), ["init=0", "storm=0", "retain=0", "alloc=0"]);
+    }
+    assert_eq!(lab.agent.ledger().charged(), 3 * (CONTEXT + 1024));
+    assert_eq!(used_on_card(&lab), 3 * (CONTEXT + 1024));
+    for one in running {
+        one.end();
+    }
+}
+
+#[test]
+fn contexts_that_come_and_go_in_many_threads_never_lose_the_lease() {
+    let lab = Lab::new("1xSim-4GB");
+    let said = finish(lab.gpu("init contexts"));
+    assert_eq!(said.out, ["init=0", "contexts=0"]);
+    assert_eq!(lab.agent.ledger().charged(), 0);
+    let count = |heard: &[Heard], which: fn(&Heard) -> bool| heard.iter().filter(|one| which(one)).count();
+    lab.agent.wait_until(|heard| {
+        let acquired = count(heard, |one| matches!(one, Heard::Acquire { .. }));
+        acquired >= 1 && acquired == count(heard, |one| matches!(one, Heard::Release { .. }))
+    });
 }

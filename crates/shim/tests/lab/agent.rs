@@ -173,13 +173,18 @@ impl Agent {
         self.shared.state.lock().unwrap().heard.clone()
     }
 
-    /// Waits until the agent has heard `count` things that `which` looks for.
-    pub(crate) fn wait_for(&self, count: usize, which: impl Fn(&Heard) -> bool) -> Vec<Heard> {
+    /// Waits until what the agent has heard is as `enough` wants it.
+    pub(crate) fn wait_until(&self, enough: impl Fn(&[Heard]) -> bool) -> Vec<Heard> {
         let state = self.shared.state.lock().unwrap();
-        let few = |state: &mut State| state.heard.iter().filter(|heard| which(heard)).count() < count;
-        let (state, time) = self.shared.changed.wait_timeout_while(state, PATIENCE, few).unwrap();
+        let wanting = |state: &mut State| !enough(&state.heard);
+        let (state, time) = self.shared.changed.wait_timeout_while(state, PATIENCE, wanting).unwrap();
         assert!(!time.timed_out(), "heard only {:?}", state.heard);
         state.heard.clone()
+    }
+
+    /// Waits until the agent has heard `count` things that `which` looks for.
+    pub(crate) fn wait_for(&self, count: usize, which: impl Fn(&Heard) -> bool) -> Vec<Heard> {
+        self.wait_until(|heard| heard.iter().filter(|heard| which(heard)).count() >= count)
     }
 
     /// Grants the first process that waits the card at `card` of the table.

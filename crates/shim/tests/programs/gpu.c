@@ -103,6 +103,47 @@ static void *retain_in_thread(void *nothing) {
     return (void *)(intptr_t)cuDevicePrimaryCtxRetain(&context, 0);
 }
 
+/* Allocates and frees as fast as it can, keeping a few pieces. */
+static void *storm_in_thread(void *seed) {
+    unsigned long long state = (uintptr_t)seed * 7919 + 1;
+    P kept[16] = {0};
+    H context;
+    intptr_t bad = cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
+    for (int i = 0; i < 4000; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        int place = (int)(state >> 60);
+        if (kept[place]) { bad += cuMemFree_v2(kept[place]) != 0; kept[place] = 0; continue; }
+        R code = cuMemAlloc_v2(&kept[place], 1 + (state >> 33) % 20000000);
+        if (code) { kept[place] = 0; bad += code != 2; }
+    }
+    for (int i = 0; i < 16; i++) if (kept[i]) bad += cuMemFree_v2(kept[i]) != 0;
+    bad += cuDevicePrimaryCtxRelease_v2(0) != 0;
+    return (void *)bad;
+}
+
+/* Makes and destroys contexts as fast as it can. */
+static void *contexts_in_thread(void *seed) {
+    intptr_t bad = 0;
+    (void)seed;
+    for (int i = 0; i < 150; i++) {
+        H context;
+        P piece;
+        R code = cuCtxCreate_v2(&context, 0, 0);
+        if (code) { bad++; continue; }
+        bad += cuMemAlloc_v2(&piece, 1000) != 0;
+        bad += cuCtxDestroy_v2(context) != 0;
+    }
+    return (void *)bad;
+}
+
+static long in_threads(void *(*body)(void *)) {
+    pthread_t thread[6];
+    long bad = 0;
+    for (intptr_t i = 0; i < 6; i++) pthread_create(&thread[i], NULL, body, (void *)i);
+    for (int i = 0; i < 6; i++) { void *result; pthread_join(thread[i], &result); bad += (intptr_t)result; }
+    return bad;
+}
+
 static void run(int count, char **words);
 
 static int step(int left, char **word) {
@@ -155,14 +196,12 @@ static int step(int left, char **word) {
     if (!strcmp(what, "stream")) { H s; say(what, cuStreamCreate(&s, 0)); return 1; }
     if (!strcmp(what, "launch")) { say(what, launch()); return 1; }
     if (!strcmp(what, "sync")) { say(what, cuCtxSynchronize()); return 1; }
-    if (!strcmp(what, "threads")) {
-        pthread_t thread[8];
-        int bad = 0;
-        for (int i = 0; i < 8; i++) pthread_create(&thread[i], NULL, retain_in_thread, NULL);
-        for (int i = 0; i < 8; i++) { void *code; pthread_join(thread[i], &code); bad += code != NULL; }
-        printf("threads=%d\n", bad);
+    if (!strcmp(what, "threads")) { printf("threads=%ld\n", in_threads(retain_in_thread)); return 1; }
+    if (!strcmp(what, "storm")) {
+        printf("storm=%ld\n", in_threads(storm_in_thread));
         return 1;
     }
+    if (!strcmp(what, "contexts")) { printf("contexts=%ld\n", in_threads(contexts_in_thread)); return 1; }
     if (!strcmp(what, "pause")) { char line[8]; printf("paused\n"); fflush(stdout); if (!fgets(line, 8, stdin)) exit(4); return 1; }
     if (!strcmp(what, "sleep")) { usleep((unsigned)number * 1000); return 2; }
     if (!strcmp(what, "closeall")) { for (int fd = 3; fd < 1024; fd++) close(fd); printf("closed\n"); return 1; }
