@@ -231,7 +231,8 @@ pub(crate) fn introduce(patience: Patience) -> Result<(), CuResult> {
     refusal()?;
     let mut connection = match patience {
         Patience::Endless => PROCESS.connection.lock(),
-        // Somebody else is at it already, and may be for long.
+        // Who was not answered a moment ago will not be now; and somebody else may be at it for long.
+        Patience::Once if !may_look() => return Err(NO_DEVICE),
         Patience::Once => PROCESS.connection.try_lock().ok_or(NO_DEVICE)?,
     };
     if stage() >= Stage::Known {
@@ -384,24 +385,26 @@ pub(crate) fn release_if_idle() {
     end_lease(&mut connection);
 }
 
+/// Whether it is time to try the connection again; true once a second at most.
+fn may_look() -> bool {
+    let now = sys::coarse_milliseconds();
+    let last = PROCESS.last_look.load(Ordering::Relaxed);
+    now.wrapping_sub(last) >= LOOK_EVERY
+        && PROCESS.last_look.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
 /// Looks after the connection of a process with a lease, at most once a second: an agent that was restarted learns
 /// from it that the lease is in use.
 #[inline]
 pub(crate) fn look_after_connection() {
-    let now = sys::coarse_milliseconds();
-    let last = PROCESS.last_look.load(Ordering::Relaxed);
-    if now.wrapping_sub(last) >= LOOK_EVERY {
-        look(now, last);
+    if may_look() {
+        look();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look(now: u64, last: u64) {
-    let mine = PROCESS.last_look.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
-    if mine.is_err() {
-        return;
-    }
+fn look() {
     let Some(mut connection) = PROCESS.connection.try_lock() else { return };
     let something_to_say = connection.me.lease != 0 || connection.owes_release;
     if !something_to_say || connection.stands() && !connection.owes_release {
