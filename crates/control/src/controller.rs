@@ -152,7 +152,8 @@ impl Controller {
             self.prepared = true;
             self.learn_what_was_told().await;
         }
-        while self.writes.len() < AT_ONCE {
+        // Asked again each time: the leadership may have ended while what was told was read.
+        while self.may_write() && self.writes.len() < AT_ONCE {
             let Some(order) = self.index.next(self.start.elapsed()) else { break };
             let writer = self.writer.clone();
             self.writes.spawn(async move {

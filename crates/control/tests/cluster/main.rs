@@ -333,3 +333,33 @@ async fn a_dry_run_prints_every_step_and_writes_nothing() {
     assert!(after.names().is_empty() && after.reason.is_empty(), "{before:?} {after:?}");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_roles_that_are_shipped_suffice_and_each_of_them_is_needed_for_what_it_says() {
+    let cluster = shared_cluster();
+    let mut scene = Scene::on(&cluster).await;
+    scene.add(&node("n", "vm-passthru"));
+    apply(&scene, include_str!("../../../../deploy/control/rbac.yaml"));
+    let controller = scene.controller_as("gpupool-system", "gpupool-control", sandbox()).await;
+    eventually("no Event tells of it", async || !scene.events("n").await.is_empty()).await;
+    scene.label("n", "vm-passthrough").await;
+    scene.until_advertises("n", MODEL).await;
+    controller.end().await;
+
+    scene.merge("n", &json!({ "metadata": { "labels": { "nvidia.com/gpu.present": "true" } } })).await;
+    let managing = || Settings { manage_operands: true, ..sandbox() };
+    let controller = scene.controller_as("gpupool-system", "gpupool-control", managing()).await;
+    let label_patches = async || {
+        controller.requests().iter().any(|(method, path)| method == "PATCH" && !path.contains("/status"))
+    };
+    eventually("deploy labels are not tried", label_patches).await;
+    let deploys = async || {
+        let labels = scene.nodes.get("n").await.unwrap().metadata.labels.unwrap();
+        labels.contains_key("nvidia.com/gpu.deploy.vfio-manager")
+    };
+    assert!(!deploys().await, "not allowed by the first file alone");
+    apply(&scene, include_str!("../../../../deploy/control/rbac-manage-operands.yaml"));
+    eventually("deploy labels are not written", deploys).await;
+    controller.end().await;
+    scene.end().await;
+}

@@ -12,7 +12,7 @@ use gpupool_testbed::{Cluster, Node};
 use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config as WatchConfig, watcher};
 use kube::{Client, ResourceExt as _};
@@ -133,7 +133,27 @@ impl<'a> Scene<'a> {
 
     /// Starts a controller.
     pub(crate) async fn controller(&self, identity: &str, settings: Settings) -> Controller {
-        Controller::start(&self.cluster, identity, settings).await
+        Controller::start(self.config().await, "default", identity, settings)
+    }
+
+    /// Starts a controller as a service account, with the rights of that alone.
+    pub(crate) async fn controller_as(
+        &self,
+        namespace: &str,
+        account: &str,
+        settings: Settings,
+    ) -> Controller {
+        let words = ["create", "token", account, "--namespace", namespace];
+        let token = tokio::task::block_in_place(|| self.cluster.kubectl(words)).unwrap();
+        let mut config = self.config().await;
+        let token = Some(token.trim().to_owned().into());
+        config.auth_info = AuthInfo { token, ..AuthInfo::default() };
+        Controller::start(config, namespace, account, settings)
+    }
+
+    async fn config(&self) -> kube::Config {
+        let kubeconfig = Kubeconfig::read_from(self.cluster.kubeconfig()).unwrap();
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
     }
 
     /// Records every state of a node from now on.
@@ -215,10 +235,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    async fn start(cluster: &Cluster, identity: &str, settings: Settings) -> Self {
-        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    fn start(config: kube::Config, namespace: &str, identity: &str, settings: Settings) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let listener = tower::util::MapRequestLayer::new(move |request: http::Request<Body>| {
@@ -231,7 +248,7 @@ impl Controller {
         let config = Config {
             cluster: settings,
             identity: identity.to_owned(),
-            lease_namespace: Some("default".to_owned()),
+            lease_namespace: Some(namespace.to_owned()),
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
         };
