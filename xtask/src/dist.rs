@@ -1,6 +1,7 @@
 //! `cargo xtask dist`: one folder, `target/dist`, with what is installed, demonstrated and tested.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -39,7 +40,17 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     for (built, laid_out) in FILES {
         place(&target.join(built), &dist.join(laid_out))?;
     }
+    link_kubectl_plugin(&dist)?;
     Ok(dist)
+}
+
+/// The name under which kubectl finds the binary as its plugin: `kubectl gpupool …`.
+fn link_kubectl_plugin(dist: &Path) -> anyhow::Result<()> {
+    let plugin = dist.join("bin/kubectl-gpupool");
+    if plugin.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    symlink("gpupool", &plugin).with_context(|| format!("cannot link {}", plugin.display()))
 }
 
 /// Cargo's target folder, as the caller's environment sets it.

@@ -50,8 +50,15 @@ enum Task {
     },
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    run(Arguments::parse().task).unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(task: Task) -> anyhow::Result<ExitCode> {
+    match task {
         Task::Demo => demo(),
         Task::Test => Ok(test::run()),
         Task::Clients { bare: false } => clients::check(&dist::build()?).map(|()| ExitCode::SUCCESS),
