@@ -5,6 +5,7 @@
 pub(crate) mod machine;
 mod pool;
 mod report;
+mod shim;
 mod start;
 mod turns;
 
@@ -19,6 +20,8 @@ use crate::dist;
 pub(crate) enum Group {
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
+    /// What the shim adds to a call: launches, allocations, looking up entry points.
+    Shim,
     /// Starting programs: `true` under the shim, `gpupool run -- true`, 32 contexts at once.
     Start,
     /// Grants and hand-overs between programs.
@@ -29,6 +32,7 @@ impl Group {
     fn measure(self, dist: &Path) -> anyhow::Result<()> {
         match self {
             Self::Pool => pool::measure(),
+            Self::Shim => shim::measure(dist),
             Self::Start => start::measure(dist),
             Self::Turns => turns::measure(dist),
         }
