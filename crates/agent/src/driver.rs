@@ -26,7 +26,7 @@ use zerocopy::IntoBytes as _;
 use crate::books::{Books, Record, Use};
 use crate::cards::Cards;
 use crate::control::SimulatedDriver;
-use crate::identity::Ancestry;
+use crate::identity::{Ancestry, Identify as _};
 use crate::journal::Journal;
 use crate::metrics::Counters;
 use crate::pages::{LedgerFile, LimitsFile};
@@ -161,7 +161,7 @@ impl Driver {
     pub(crate) fn handle(&mut self, input: Input) {
         match input {
             Input::Connected { socket, user, held, accepted } => {
-                let owner = self.identity_of(held.key);
+                let owner = self.identity.pod_of(held.key, Some(held.parent)).ok().map(PodId::from);
                 // The task that asked has ended when nobody listens; its connection is closed below then.
                 let _ = accepted.send(self.connections.add(socket, user, held, owner));
             }

@@ -34,8 +34,9 @@ pub(crate) enum Stranger {
 
 /// Finds the pod of a process.
 pub(crate) trait Identify {
-    /// The name of the pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked.
-    fn pod_of(&self, caller: ProcessKey) -> Result<&str, Stranger>;
+    /// The name of the pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked; where
+    /// its parent's id is known from then, it need not be looked up.
+    fn pod_of(&self, caller: ProcessKey, parent: Option<u32>) -> Result<&str, Stranger>;
 }
 
 /// Standalone identity: the nearest known ancestor, the process itself included.
@@ -64,22 +65,27 @@ impl Ancestry {
         self.known.remove(&process);
     }
 
-    fn walk(&self, caller: ProcessKey) -> Result<Option<&str>, Moved> {
-        let mut at = caller;
+    fn walk(&self, caller: ProcessKey, parent: Option<u32>) -> Result<Option<&str>, Moved> {
+        if let Some(pod) = self.known.get(&caller) {
+            return Ok(Some(pod));
+        }
+        let mut here = match parent {
+            Some(parent) => Stat { key: caller, parent, zombie: false },
+            None => self.look(caller)?,
+        };
         for _ in 0..DEEPEST {
-            if let Some(pod) = self.known.get(&at) {
-                return Ok(Some(pod));
-            }
-            let here = self.look(at)?;
             if here.parent == 0 {
                 return Ok(None);
             }
             let parent = self.proc.stat(here.parent).ok_or(Moved)?;
             // A parent younger than its child is another process under a dead one's id.
-            if parent.key.start > at.start {
+            if parent.key.start > here.key.start {
                 return Err(Moved);
             }
-            at = parent.key;
+            if let Some(pod) = self.known.get(&parent.key) {
+                return Ok(Some(pod));
+            }
+            here = parent;
         }
         Ok(None)
     }
@@ -93,9 +99,9 @@ impl Ancestry {
 struct Moved;
 
 impl Identify for Ancestry {
-    fn pod_of(&self, caller: ProcessKey) -> Result<&str, Stranger> {
+    fn pod_of(&self, caller: ProcessKey, mut parent: Option<u32>) -> Result<&str, Stranger> {
         for _ in 0..ATTEMPTS {
-            match self.walk(caller) {
+            match self.walk(caller, parent.take()) {
                 Ok(Some(pod)) => return Ok(pod),
                 Ok(None) => return Err(Stranger::Unregistered(caller.pid)),
                 Err(Moved) if self.look(caller).is_err() => return Err(Stranger::Gone(caller.pid)),
@@ -121,16 +127,16 @@ mod tests {
             fixture::of(&[(1, 0, 1), (10, 1, 100), (11, 10, 110), (12, 11, 120), (13, 12, 130)]);
         let mut ancestry = Ancestry::new(proc);
         ancestry.learn(key(10, 100), "outer");
-        assert_eq!(ancestry.pod_of(key(13, 130)), Ok("outer"));
+        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("outer"));
         ancestry.learn(key(12, 120), "inner");
-        assert_eq!(ancestry.pod_of(key(13, 130)), Ok("inner"));
-        assert_eq!(ancestry.pod_of(key(11, 110)), Ok("outer"));
+        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("inner"));
+        assert_eq!(ancestry.pod_of(key(11, 110), None), Ok("outer"));
     }
 
     #[test]
     fn without_a_registered_ancestor_the_refusal_says_what_to_type() {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 100)]);
-        let refused = Ancestry::new(proc).pod_of(key(10, 100)).unwrap_err();
+        let refused = Ancestry::new(proc).pod_of(key(10, 100), None).unwrap_err();
         assert_eq!(refused, Stranger::Unregistered(10));
         assert!(refused.to_string().contains("gpupool run"));
     }
@@ -140,7 +146,7 @@ mod tests {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 500), (11, 10, 510)]);
         let mut ancestry = Ancestry::new(proc);
         ancestry.learn(key(10, 100), "long gone");
-        assert_eq!(ancestry.pod_of(key(11, 510)), Err(Stranger::Unregistered(11)));
+        assert_eq!(ancestry.pod_of(key(11, 510), None), Err(Stranger::Unregistered(11)));
     }
 
     #[test]
@@ -148,7 +154,7 @@ mod tests {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 900), (11, 10, 110)]);
         let mut ancestry = Ancestry::new(proc);
         ancestry.learn(key(10, 900), "newcomer");
-        assert_eq!(ancestry.pod_of(key(11, 110)), Err(Stranger::Restless(11)));
+        assert_eq!(ancestry.pod_of(key(11, 110), None), Err(Stranger::Restless(11)));
     }
 
     #[test]
@@ -158,12 +164,22 @@ mod tests {
         ancestry.learn(key(10, 100), "a");
         ancestry.learn(key(11, 110), "a");
         ancestry.forget(key(10, 100));
-        assert_eq!(ancestry.pod_of(key(12, 120)), Ok("a"));
+        assert_eq!(ancestry.pod_of(key(12, 120), None), Ok("a"));
+    }
+
+    #[test]
+    fn a_parent_that_was_another_meanwhile_is_looked_up_again() {
+        let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 100), (11, 10, 110), (12, 1, 900)]);
+        let mut ancestry = Ancestry::new(proc);
+        ancestry.learn(key(10, 100), "a");
+        // 11 had parent 12 when it was held; that has ended, its id belongs to a younger process, and 10 took 11 over.
+        assert_eq!(ancestry.pod_of(key(11, 110), Some(12)), Ok("a"));
+        assert_eq!(ancestry.pod_of(key(11, 110), Some(77)), Ok("a"));
     }
 
     #[test]
     fn a_caller_that_ended_is_called_gone() {
         let (_place, proc) = fixture::of(&[(1, 0, 1)]);
-        assert_eq!(Ancestry::new(proc).pod_of(key(99, 5)), Err(Stranger::Gone(99)));
+        assert_eq!(Ancestry::new(proc).pod_of(key(99, 5), None), Err(Stranger::Gone(99)));
     }
 }

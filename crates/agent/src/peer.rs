@@ -36,6 +36,8 @@ pub(crate) enum PeerError {
 pub(crate) struct Held {
     /// Which process.
     pub(crate) key: ProcessKey,
+    /// Its parent's id at the moment it was held.
+    pub(crate) parent: u32,
     /// Its pidfd; readable once it has ended.
     pub(crate) pidfd: OwnedFd,
 }
@@ -51,7 +53,7 @@ impl Held {
     /// id is its own, so what was read is about this process.
     fn check(proc: &Proc, pidfd: OwnedFd, pid: u32) -> Result<Self, PeerError> {
         let stat = proc.stat(pid).ok_or(PeerError::Gone)?;
-        let held = Self { key: stat.key, pidfd };
+        let held = Self { key: stat.key, parent: stat.parent, pidfd };
         if held.has_ended() { Err(PeerError::Gone) } else { Ok(held) }
     }
 

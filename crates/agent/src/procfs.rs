@@ -4,7 +4,11 @@
 
 use std::path::PathBuf;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+
+/// Room for a `stat` line: 52 numbers of at most 20 digits and a name of at most 64 bytes.
+const LONGEST_STAT: usize = 2048;
 
 /// A process for as long as the machine is up: the kernel gives out ids again, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,8 +50,13 @@ impl Proc {
 
     /// The process's line, or nothing when there is no such process.
     pub(crate) fn stat(&self, pid: u32) -> Option<Stat> {
-        let text = std::fs::read(self.root.join(pid.to_string()).join("stat")).ok()?;
-        parse_stat(&text).filter(|stat| stat.key.pid == pid)
+        let mut line = [0; LONGEST_STAT];
+        let mut path = self.root.clone();
+        path.extend([pid.to_string().as_str(), "stat"]);
+        let file = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // The kernel gives the whole line to the first read; programs wait while this is done, so it is the only one.
+        let length = rustix::io::read(&file, &mut line).ok()?;
+        parse_stat(line.get(..length)?).filter(|stat| stat.key.pid == pid)
     }
 
     /// The names of all descriptors of a process, as paths that open what they stand for.

@@ -47,7 +47,8 @@ pub(super) struct Connection {
     pub(super) held: Option<Held>,
     /// It has said hello.
     pub(super) introduced: bool,
-    pod: Option<PodId>,
+    /// The pod that its caller was found to belong to when it connected.
+    pub(super) pod: Option<PodId>,
 }
 
 /// All connections.

@@ -47,11 +47,6 @@ impl Driver {
         }
     }
 
-    /// The pod that a process belongs to, if any.
-    pub(super) fn identity_of(&self, key: ProcessKey) -> Option<PodId> {
-        self.identity.pod_of(key).ok().map(PodId::from)
-    }
-
     fn hello(
         &mut self,
         from: ConnectionId,
@@ -60,11 +55,11 @@ impl Driver {
         ledger: Option<OwnedFd>,
     ) -> Result<(), No> {
         let known = self.books.process(key).map(|process| process.pod.clone());
-        let pod = match known {
+        let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
             None => self
                 .identity
-                .pod_of(key)
+                .pod_of(key, None)
                 .map(PodId::from)
                 .map_err(|stranger| No(Reason::NotRegistered, stranger.to_string()))?,
         };
@@ -361,7 +356,7 @@ impl Driver {
     }
 
     /// Makes the pod's pages, or takes its ledger back from one of its programs.
-    fn open_files(&mut self, pod: &PodId, ledger: Option<OwnedFd>) -> std::io::Result<()> {
+    pub(super) fn open_files(&mut self, pod: &PodId, ledger: Option<OwnedFd>) -> std::io::Result<()> {
         if self.files_of(pod)?.ledger.is_some() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use gpupool_core::pool::{Event, PodId, PodSpec, Refusal};
 use tokio::sync::oneshot;
 
-use super::{ConnectionId, Driver};
+use super::{ConnectionId, Driver, say};
 use crate::books::{Group, Record};
 use crate::control::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
 
@@ -77,7 +77,11 @@ impl Driver {
         self.identity.learn(key, pod.as_str());
         self.runs.insert(key, pod.clone());
         let group = Group { run: Some(key), user, ledger: None, stopping: false };
-        self.record(Record::Group { pod, group });
+        self.record(Record::Group { pod: pod.clone(), group });
+        // Ready before a program asks; where that fails now, it is tried again then.
+        if let Err(failure) = self.open_files(&pod, None) {
+            say(&format!("cannot share memory with {pod}: {failure}"));
+        }
         Reply::Registered(Registered { simulated: self.setting.simulated.clone() })
     }
 }
