@@ -10,15 +10,21 @@ use anyhow::bail;
 use crate::step;
 
 /// A program or module that a step needs, how to see whether it is there, and the Debian package that brings it.
-struct Need {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
     what: &'static str,
     probe: &'static [&'static str],
     package: &'static str,
 }
 
+const C_COMPILER: Need = Need { what: "a C compiler", probe: &["gcc", "--version"], package: "gcc" };
+pub(crate) const PYTHON: Need = Need { what: "Python", probe: &["python3", "--version"], package: "python3" };
+/// Only measured against, so only the measurement asks for it.
+pub(crate) const JQ: Need = Need { what: "jq", probe: &["jq", "--version"], package: "jq" };
+
 const NEEDS: &[Need] = &[
-    Need { what: "a C compiler", probe: &["gcc", "--version"], package: "gcc" },
-    Need { what: "Python", probe: &["python3", "--version"], package: "python3" },
+    C_COMPILER,
+    PYTHON,
     Need {
         what: "Python's virtual environments",
         probe: &["python3", "-c", "import ensurepip, venv"],
@@ -28,7 +34,12 @@ const NEEDS: &[Need] = &[
 
 /// Checks every need and installs what is missing.
 pub(crate) fn prepare() -> anyhow::Result<()> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !answers(need.probe)).collect();
+    provide(NEEDS)
+}
+
+/// Checks these needs and installs what is missing.
+pub(crate) fn provide(needs: &[Need]) -> anyhow::Result<()> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !answers(need.probe)).collect();
     if missing.is_empty() {
         return Ok(());
     }

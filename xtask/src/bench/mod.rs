@@ -2,7 +2,9 @@
 //!
 //! Nothing here is a test: a missed bar is printed as missed. All figures are of the simulated driver.
 
+mod check_config;
 pub(crate) mod machine;
+mod node_dump;
 mod pool;
 mod report;
 mod shim;
@@ -18,6 +20,8 @@ use crate::dist;
 /// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
+    /// Judging dumps of nodes, beside jq and Python.
+    CheckConfig,
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
     /// What the shim adds to a call: launches, allocations, looking up entry points.
@@ -31,6 +35,7 @@ pub(crate) enum Group {
 impl Group {
     fn measure(self, dist: &Path) -> anyhow::Result<()> {
         match self {
+            Self::CheckConfig => check_config::measure(dist),
             Self::Pool => pool::measure(),
             Self::Shim => shim::measure(dist),
             Self::Start => start::measure(dist),

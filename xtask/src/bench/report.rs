@@ -24,6 +24,10 @@ pub(crate) enum Figure {
     Nanoseconds(f64),
     /// Events a second.
     PerSecond(f64),
+    /// Peak memory in bytes.
+    Bytes(f64),
+    /// Bytes read a second.
+    BytesPerSecond(f64),
 }
 
 /// A bar of the design.
@@ -37,6 +41,10 @@ pub(crate) enum Bar {
     Rate(f64),
     /// Ours may take at most this many times the bare one.
     Times(f64),
+    /// The bare side must take at least this many times ours.
+    Faster(f64),
+    /// Ours may take at most so many bytes of memory.
+    Memory(f64),
 }
 
 impl Bar {
@@ -44,9 +52,13 @@ impl Bar {
     fn met(self, bare: Figure, ours: Figure) -> bool {
         match (self, bare, ours) {
             (Self::Over(most), Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => ours - bare <= most,
-            (Self::Within(most), _, Figure::Nanoseconds(ours)) => ours <= most,
+            (Self::Within(most), _, Figure::Nanoseconds(ours))
+            | (Self::Memory(most), _, Figure::Bytes(ours)) => ours <= most,
             (Self::Rate(least), _, Figure::PerSecond(ours)) => ours >= least,
             (Self::Times(most), Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => ours <= most * bare,
+            (Self::Faster(least), Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => {
+                bare >= least * ours
+            }
             _ => false,
         }
     }
@@ -57,6 +69,8 @@ impl Bar {
             Self::Within(most) => format!("≤ {}", duration(most)),
             Self::Rate(least) => format!("≥ {least:.0}/s"),
             Self::Times(most) => format!("≤ {most:.1} ×"),
+            Self::Faster(least) => format!("≥ {least:.0} × faster"),
+            Self::Memory(most) => format!("≤ {}", bytes(most)),
         }
     }
 }
@@ -64,25 +78,39 @@ impl Bar {
 /// Prints the machine and the head of the table.
 pub(crate) fn head(machine: &str) {
     println!("{machine}");
-    println!("{:<58} {:>10} {:>12} {:>10}  {:<16} kept", "what", "bare", "gpupool", "over", "bar");
+    println!("{:<58} {:>10} {:>12} {:>12}  {:<16} kept", "what", "bare", "gpupool", "over", "bar");
 }
 
 /// Prints one line of the table; a missed bar is printed as such and hides nothing.
 pub(crate) fn print(line: &Line) {
-    let over = match (line.bare, line.ours) {
-        (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) => duration(ours - bare),
-        _ => String::new(),
-    };
+    let over = beside(line.bare, line.ours);
     let (bar, kept) = match line.bar {
         None => (String::new(), ""),
         Some(bar) => (bar.text(), if bar.met(line.bare, line.ours) { "yes" } else { "NO" }),
     };
     println!(
-        "{:<58} {:>10} {:>12} {over:>10}  {bar:<16} {kept}",
+        "{:<58} {:>10} {:>12} {over:>12}  {bar:<16} {kept}",
         line.what,
         figure(line.bare),
         figure(line.ours)
     );
+}
+
+/// How ours stands beside the other side: what it takes more, or where it takes far less, how many times less.
+fn beside(bare: Figure, ours: Figure) -> String {
+    match (bare, ours) {
+        (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) if bare < 2.0 * ours => duration(ours - bare),
+        (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours))
+        | (Figure::Bytes(bare), Figure::Bytes(ours)) => {
+            format!("{:.1} × less", bare / ours)
+        }
+        _ => String::new(),
+    }
+}
+
+/// Says of a measurement that it was not made, and why.
+pub(crate) fn skipped(what: &str, why: &str) {
+    println!("{what}: not measured: {why}");
 }
 
 fn figure(figure: Figure) -> String {
@@ -90,7 +118,14 @@ fn figure(figure: Figure) -> String {
         Figure::None => "-".to_owned(),
         Figure::Nanoseconds(nanoseconds) => duration(nanoseconds),
         Figure::PerSecond(rate) => format!("{rate:.0}/s"),
+        Figure::Bytes(count) => bytes(count),
+        Figure::BytesPerSecond(rate) => format!("{:.0} MB/s", rate / 1e6),
     }
+}
+
+/// Memory in MiB.
+fn bytes(count: f64) -> String {
+    format!("{:.1} MiB", count / 1024.0 / 1024.0)
 }
 
 /// A duration with three significant digits and its unit.
