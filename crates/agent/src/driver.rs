@@ -65,6 +65,9 @@ pub(crate) struct Setting {
 struct Member {
     held: Held,
     connection: Option<ConnectionId>,
+    /// It has asked for a card on this connection and was not answered yet. One question, one answer: a grant that
+    /// nobody asked for would be taken for the answer to a later question.
+    asked: bool,
     /// Until when it must ask again, or count as not waiting any more.
     confirm_by: Option<Millis>,
 }
@@ -289,9 +292,11 @@ impl Driver {
         }
     }
 
-    /// Tells one process of its pod's lease, if it is connected; if not, it hears of it when it asks again.
+    /// Tells one process of its pod's lease, if it has asked on its connection; if not, it hears of it when it does.
     fn grant_to(&mut self, key: ProcessKey, pod: &PodId, card: &CardUuid, lease: LeaseId) {
-        if let Some(to) = self.members.get(&key).and_then(|member| member.connection) {
+        let Some(member) = self.members.get_mut(&key).filter(|member| member.asked) else { return };
+        if let Some(to) = member.connection {
+            member.asked = false;
             self.effects.push(Effect::Granted { to, pod: pod.clone(), card: card.clone(), lease });
         }
     }

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState};
 use gpupool_wire::NO_CARD;
+use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, Reason};
 
 use super::{ConnectionId, Driver, Effect, Frame, Member, PodFiles, clock, say};
@@ -34,7 +35,7 @@ impl Driver {
         let (key, introduced) = (connection.key, connection.introduced);
         let refused = match frame {
             Frame::Hello(hello, ledger) if !introduced => self.hello(from, key, &hello, ledger),
-            Frame::Acquire(only) if introduced => self.acquire(from, key, only),
+            Frame::Acquire(only) if introduced => self.acquire(key, only),
             Frame::Release if introduced => {
                 self.release(key);
                 Ok(())
@@ -43,6 +44,9 @@ impl Driver {
         };
         if let Err(No(reason, sentence)) = refused {
             self.counters.refusals.inc();
+            if let Some(member) = self.members.get_mut(&key) {
+                member.asked = false;
+            }
             self.effects.push(Effect::Refused { to: from, reason, sentence });
         }
     }
@@ -81,6 +85,9 @@ impl Driver {
         };
         if let Some(connection) = self.connections.get_mut(from) {
             connection.introduced = true;
+        }
+        if hello.resume().is_some() {
+            self.take_back(key)?;
         }
         self.effects.push(Effect::Welcome { to: from, pod, slot });
         Ok(())
@@ -129,7 +136,7 @@ impl Driver {
         if resumed.is_none() {
             self.assign_slot(pod, slot);
         }
-        self.members.insert(key, Member { held, connection: Some(from), confirm_by: None });
+        self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
         self.identity.learn(key, pod.as_str());
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
         let process = Process { pod: pod.clone(), slot, using: Use::Nothing, card };
@@ -146,10 +153,11 @@ impl Driver {
         if member.connection.is_some_and(|old| self.connections.is_alive(old)) {
             return Err(No(Reason::Malformed, format!("process {} is connected already", key.pid)));
         }
-        let leftover = self.slot_in_use(&process.pod, process.slot);
+        let leftover = self.has_memory(&process.pod, process.slot);
         let confirm_by = (process.using != Use::Nothing).then(|| clock().after(CONFIRM_WITHIN));
         let member = Member {
             connection: Some(from),
+            asked: false,
             confirm_by: confirm_by.filter(|_| hello.resume().is_none()),
             ..self.members.remove(&key).ok_or_else(|| No(Reason::Other, "no such process".to_owned()))?
         };
@@ -162,6 +170,18 @@ impl Driver {
         Ok(process.slot)
     }
 
+    /// A process says that it holds a lease. Where the agent does not know of one (its journal was damaged), the pod
+    /// queues up for the card that the process uses already: nobody is let in beside it for longer than can be helped.
+    fn take_back(&mut self, key: ProcessKey) -> Result<(), No> {
+        match self.books.process(key).cloned() {
+            Some(process) if process.using == Use::Nothing => {
+                let card = process.card.clone();
+                self.want(key, process, card.as_ref())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A process that uses no card says itself which one it is bound to: after `exec` it is none any more.
     fn rebind(&mut self, key: ProcessKey, hello: &Hello) {
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
@@ -171,15 +191,11 @@ impl Driver {
         }
     }
 
-    fn acquire(
-        &mut self,
-        from: ConnectionId,
-        key: ProcessKey,
-        only: gpupool_wire::CardUuid,
-    ) -> Result<(), No> {
+    fn acquire(&mut self, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), No> {
         let Some(process) = self.books.process(key).cloned() else { return Ok(()) };
         if let Some(member) = self.members.get_mut(&key) {
             member.confirm_by = None;
+            member.asked = true;
         }
         let only = match self.cards.find_bytes(&only) {
             Some(card) => Some(card.uuid.clone()),
@@ -196,7 +212,7 @@ impl Driver {
             Use::Waiting => Ok(()),
             Use::Holding => {
                 if let Some((card, lease)) = self.lease_of(&pod) {
-                    self.effects.push(Effect::Granted { to: from, pod, card, lease });
+                    self.grant_to(key, &pod, &card, lease);
                 }
                 Ok(())
             }
@@ -234,7 +250,7 @@ impl Driver {
     /// A process says that it needs no card any more. It is believed when its slot says the same.
     fn release(&mut self, key: ProcessKey) {
         let Some(process) = self.books.process(key) else { return };
-        if self.slot_in_use(&process.pod, process.slot) {
+        if !self.slot(&process.pod, process.slot, Slot::is_empty).unwrap_or(true) {
             self.counters.rubbish.inc();
             return;
         }
@@ -340,7 +356,7 @@ impl Driver {
             }
             let Some(process) = self.books.process(key) else { continue };
             // A process that took memory was there to do so: only the agent did not hear of it.
-            if process.using == Use::Waiting || !self.slot_in_use(&process.pod, process.slot) {
+            if process.using == Use::Waiting || !self.has_memory(&process.pod, process.slot) {
                 self.stop_using(key);
             }
         }
@@ -351,7 +367,7 @@ impl Driver {
         crate::server::watch_exit(&held, self.exits.clone())?;
         let waits = self.books.process(key).is_some_and(|process| process.using == Use::Waiting);
         let confirm_by = waits.then(|| clock().after(CONFIRM_AFTER_RESTART));
-        self.members.insert(key, Member { held, connection: None, confirm_by });
+        self.members.insert(key, Member { held, connection: None, asked: false, confirm_by });
         Ok(())
     }
 
@@ -418,10 +434,15 @@ impl Driver {
         }
     }
 
-    fn slot_in_use(&self, pod: &PodId, slot: u32) -> bool {
-        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
-        let used = ledger
-            .and_then(|ledger| ledger.with(|ledger| ledger.slot(slot).is_some_and(|slot| !slot.is_empty())));
-        used.unwrap_or(false)
+    /// Whether the process has memory or contexts on a card. What it has only announced does not count: it announces
+    /// while it waits for its card.
+    fn has_memory(&self, pod: &PodId, slot: u32) -> bool {
+        self.slot(pod, slot, |slot| slot.committed() > 0 || slot.contexts() > 0).unwrap_or(false)
+    }
+
+    /// Looks at a slot; nothing while a restarted agent has not got the ledger back.
+    fn slot<T>(&self, pod: &PodId, slot: u32, look: impl FnOnce(&Slot) -> T) -> Option<T> {
+        let ledger = self.files.get(pod)?.ledger.as_ref()?;
+        ledger.with(|ledger| ledger.slot(slot).map(look))?
     }
 }

@@ -126,6 +126,58 @@ fn a_waiting_program_whose_connection_broke_keeps_its_place() {
     again.granted();
 }
 
+#[test]
+fn a_question_has_one_answer_also_when_the_grant_came_before_it() {
+    let mut node = Node::start(&[]);
+    node.register("a", "1:100");
+    let mut holders = [whole_card(&node, "x"), whole_card(&node, "y")];
+    node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
+    let mut program = Program::welcomed(&node.socket());
+    program.acquire();
+    node.wait_until("the program to wait", |status| status.queue.len() == 1);
+    // The agent is away; the program introduces itself to the next one, is granted a card, and only then asks again.
+    node.kill();
+    node.start_again();
+    let mut again = Program::welcomed(&node.socket());
+    drop(holders[0].stdin.take());
+    holders[0].wait().unwrap();
+    node.wait_until("the grant", |status| status.leases.iter().any(|lease| lease.pod == "a"));
+    assert!(!again.has_answer(), "a grant that nobody asked for on this connection");
+    again.acquire();
+    let granted = again.granted();
+    // The next answer is that to the next question.
+    again.release();
+    again.acquire();
+    assert_ne!(again.granted().lease(), granted.lease());
+    drop(holders[1].stdin.take());
+    holders[1].wait().unwrap();
+}
+
+#[test]
+fn what_a_waiting_program_has_announced_is_no_sign_of_another_program() {
+    let mut node = Node::start(&[]);
+    node.register("a", "1:100");
+    let mut holders = [whole_card(&node, "x"), whole_card(&node, "y")];
+    node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
+    let mut program = Program::welcomed(&node.socket());
+    let reservation = program.ledger().reserve(0, 4096, 1 << 20, |_| false).unwrap();
+    program.acquire();
+    node.wait_until("the program to wait", |status| status.queue.len() == 1);
+    node.kill();
+    node.start_again();
+    let mut again = Program::welcomed(&node.socket());
+    assert_eq!(node.status().queue.len(), 1, "its place is kept");
+    assert_eq!(program.ledger().charged(), 4096, "so is what it announced");
+    again.acquire();
+    for holder in &mut holders {
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+    }
+    again.granted();
+    reservation.commit(4096);
+    assert_eq!(node.status().leases[0].memory_used_bytes, Some(4096));
+}
+
 /// A pod that takes a whole card until its standard input closes.
 pub(crate) fn whole_card(node: &Node, name: &str) -> std::process::Child {
     let dist = std::path::PathBuf::from(std::env::var_os("GPUPOOL_DIST").unwrap());
