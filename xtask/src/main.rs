@@ -7,6 +7,7 @@ mod bench;
 mod clients;
 mod cluster;
 mod dist;
+mod fuzz;
 mod lab;
 mod setup;
 mod step;
@@ -48,6 +49,8 @@ enum Task {
         /// What to measure; everything when none is named.
         groups: Vec<bench::Group>,
     },
+    /// Feeds broken dumps to `gpupool check-config` and reports what it should not have answered.
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Cluster(action) => cluster::run(action),
         Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Bench { groups } => bench::run(&groups).map(|()| ExitCode::SUCCESS),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
     }
 }
