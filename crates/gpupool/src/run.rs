@@ -8,8 +8,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use gpupool_agent::control::client::{Client, ClientError};
 use gpupool_agent::control::{RefusalReason, Register, Registered, Reply, Request};
 use gpupool_core::share::Share;
 
@@ -22,6 +24,12 @@ const NO_ROOM: u8 = 75;
 /// The command can't be executed; there is no such command. As shells have it.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+/// How long an agent that left its socket behind is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two tries.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// Options of `gpupool run`.
 #[derive(Debug, clap::Args)]
@@ -54,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
     // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let registered = match args.socket.connect()?.ask(&Request::Register(register))? {
+    let registered = match ask_patiently(&socket, &Request::Register(register))? {
         Reply::Registered(registered) => registered,
         Reply::Refused(refused) => {
             say(&refused.sentence);
@@ -73,6 +81,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             say(&format!("cannot run {}: {failure}", program.display()));
             let missing = failure.kind() == std::io::ErrorKind::NotFound;
             Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
+        }
+    }
+}
+
+/// Asks the agent. One that just went away, and left its socket because it was killed, may be on its way back: for a
+/// few seconds it is tried again. Asking twice registers once.
+fn ask_patiently(socket: &Path, request: &Request) -> Result<Reply, ClientError> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut said = false;
+    loop {
+        let answer = Client::connect(socket).and_then(|mut agent| agent.ask(request));
+        match answer {
+            Err(ClientError::NoAgent { .. } | ClientError::HungUp { .. })
+                if socket.exists() && Instant::now() < deadline =>
+            {
+                if !std::mem::replace(&mut said, true) {
+                    say("the agent went away, waiting for it …");
+                }
+                std::thread::sleep(TRY_AGAIN);
+            }
+            other => return other,
         }
     }
 }

@@ -51,6 +51,12 @@ impl Driver {
             return refused(RefusalReason::Other, "the connection is gone".to_owned());
         };
         let (user, key) = (connection.user, connection.key);
+        let spec =
+            PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
+        // The answer to the first time was lost: the agent was killed in between.
+        if self.runs.get(&key) == Some(&pod) && self.pool.pod(&pod).is_some_and(|view| *view.spec == spec) {
+            return Reply::Registered(Registered { simulated: self.setting.simulated.clone() });
+        }
         if let Some(mine) = self.runs.get(&key) {
             return refused(RefusalReason::Other, format!("process {} runs `{mine}` already", key.pid));
         }
@@ -69,8 +75,6 @@ impl Driver {
                 format!("the agent cannot watch process {}: {failure}", key.pid),
             );
         }
-        let spec =
-            PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
         if let Err(refusal) = self.step(&Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }

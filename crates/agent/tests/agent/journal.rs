@@ -4,6 +4,8 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use gpupool_agent::control::Reply;
+
 use crate::leases::whole_card;
 use crate::node::Node;
 use crate::program::{Answer, Program};
@@ -138,4 +140,17 @@ fn second_agent(paths: &[PathBuf]) -> Command {
     command.arg("--journal").arg(&paths[1]).arg("--state-dir").arg(paths[0].parent().unwrap());
     command.stdin(Stdio::null());
     command
+}
+
+#[test]
+fn a_run_whose_answer_was_lost_registers_once_when_it_asks_again() {
+    let mut node = Node::start(&[]);
+    assert!(matches!(node.register("a", "60"), Reply::Registered(_)));
+    node.kill();
+    node.start_again();
+    assert!(matches!(node.register("a", "60"), Reply::Registered(_)));
+    assert_eq!(node.status().pods.len(), 1);
+    // Asking for something else is another matter.
+    assert!(matches!(node.register("a", "50"), Reply::Refused(_)));
+    assert!(matches!(node.register("b", "60"), Reply::Refused(_)));
 }

@@ -86,7 +86,7 @@ fn pass_on(child: Pid, signal: Signal, from_terminal: bool) {
     }
     if signal == Signal::TSTP {
         // The shell sees this process stop, as it would the command alone.
-        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+        disposition::suffer(Signal::TSTP);
     }
 }
 

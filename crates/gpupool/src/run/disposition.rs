@@ -1,14 +1,30 @@
-//! Thin FFI over signal dispositions: which are ignored, and dying of a signal as another process did.
+//! Thin FFI over signal dispositions: which are ignored, what a signal does to a process that does not listen for it,
+//! and dying of a signal as another process did.
 
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Resource, Rlimit, Signal};
 
 /// The signals that this process was started to ignore, as a set of bits: bit 0 is signal 1.
 pub(super) fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Lets a signal do to this process what it does to one that does not listen for it. For a stop that may be nothing: the
+/// kernel stops no process whose group nobody could wake again, the command as little as this one.
+pub(super) fn suffer(signal: Signal) {
+    let number = signal.as_raw();
+    // SAFETY: an all-zero action is the default one; the action of before is put back as the kernel gave it.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(number, &raw const default, &raw mut before) == 0 {
+            libc::raise(number);
+            libc::sigaction(number, &raw const before, std::ptr::null_mut());
+        }
+    }
 }
 
 /// Ends this process by the signal that ended the command, so that whoever waits sees the same. Gives the shells' exit

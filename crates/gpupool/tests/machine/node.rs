@@ -1,7 +1,7 @@
 //! An agent on two simulated cards, and commands beside it.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,16 +28,15 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn start(options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("gpupool-test-").unwrap();
-        let log = File::create(folder.path().join("agent.log")).unwrap();
-        let socket = folder.path().join("agent.sock");
-        let mut agent = gpupool();
-        agent.args(["agent", "--simulated-cards", "2", "--socket"]).arg(&socket).args(options).stderr(log);
-        let node = Self { agent: agent.spawn().unwrap(), folder };
-        wait_for("the agent", || Client::connect(&socket).ok());
-        node
+        Self { agent: start_agent(folder.path(), options), folder }
     }
 
-    pub(crate) fn folder(&self) -> &std::path::Path {
+    /// Starts the agent again on what the last one left.
+    pub(crate) fn start_again(&mut self) {
+        self.agent = start_agent(self.folder.path(), &[]);
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -94,6 +93,16 @@ impl Drop for Node {
         let _ = self.agent.kill();
         let _ = self.agent.wait();
     }
+}
+
+fn start_agent(folder: &Path, options: &[&str]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
+    let socket = folder.join("agent.sock");
+    let mut agent = gpupool();
+    agent.args(["agent", "--simulated-cards", "2", "--socket"]).arg(&socket).args(options).stderr(log);
+    let agent = agent.spawn().unwrap();
+    wait_for("the agent", || Client::connect(&socket).ok());
+    agent
 }
 
 /// Waits until there is an answer.

@@ -1,5 +1,7 @@
 //! `gpupool run`: what it refuses, and that it is a good stand-in for its command.
 
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
@@ -41,6 +43,20 @@ fn without_an_agent_one_line_says_how_to_start_one() {
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.contains("gpupool agent"), "{said}");
     }
+}
+
+#[test]
+fn an_agent_that_was_killed_is_waited_for_a_moment() {
+    let mut node = Node::start(&[]);
+    node.agent().kill().unwrap();
+    node.agent().wait().unwrap();
+    let mut run = node.script("5", "exit 3").stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut words = BufReader::new(run.stderr.take().unwrap());
+    words.read_line(&mut said).unwrap();
+    assert!(said.contains("waiting for it"), "{said}");
+    node.start_again();
+    assert_eq!(run.wait().unwrap().code(), Some(3));
 }
 
 #[test]
@@ -138,7 +154,9 @@ fn an_ignored_signal_stays_ignored_in_the_command() {
 #[test]
 fn a_command_that_stops_and_goes_on_takes_its_stand_in_along() {
     let node = Node::start(&[]);
-    let mut run = node.script("5", "read line; exit 5").stdin(Stdio::piped()).spawn().unwrap();
+    // A group of its own, as a shell with job control gives it: the kernel stops nobody in a group without a keeper.
+    let mut run =
+        node.script("5", "read line; exit 5").process_group(0).stdin(Stdio::piped()).spawn().unwrap();
     let state = |id: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
         stat.rsplit(')').next().unwrap().trim().chars().next().unwrap()
