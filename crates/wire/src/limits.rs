@@ -159,20 +159,27 @@ impl LimitsPage {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// What the page says now, all fields from one and the same moment.
+    /// What the page says now, if possible all fields from one and the same moment.
     ///
-    /// If the agent died while it wrote, the fields may be of two moments; each on its own is still one it meant.
+    /// If the agent died or was interrupted while it wrote, the fields may be of two moments; each on its own is
+    /// still one it meant.
     pub fn read(&self) -> Limits {
+        self.read_at_once().unwrap_or_else(|| self.fields())
+    }
+
+    /// What the page says now, all fields from one and the same moment; nothing when the agent is in the middle of a
+    /// change for longer than a reader can wait.
+    pub fn read_at_once(&self) -> Option<Limits> {
         for _ in 0..READ_ATTEMPTS {
             let before = self.sequence.load(Ordering::Acquire);
             let limits = self.fields();
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
-                return limits;
+                return Some(limits);
             }
             core::hint::spin_loop();
         }
-        self.fields()
+        None
     }
 
     fn fields(&self) -> Limits {
@@ -264,8 +271,9 @@ mod tests {
                 done.store(1, Ordering::Release);
             });
             while done.load(Ordering::Acquire) == 0 {
-                let seen = page.read();
-                assert_eq!(seen, limits(seen.position));
+                if let Some(seen) = page.read_at_once() {
+                    assert_eq!(seen, limits(seen.position));
+                }
             }
         });
     }
@@ -274,6 +282,7 @@ mod tests {
     fn a_writer_that_died_half_way_does_not_hang_readers() {
         let page = LimitsPage::new(&limits(4));
         page.sequence.store(5, Ordering::Relaxed);
+        assert_eq!(page.read_at_once(), None);
         assert_eq!(page.read(), limits(4));
         page.publish(&limits(6));
         assert_eq!(page.sequence.load(Ordering::Relaxed) % 2, 0);

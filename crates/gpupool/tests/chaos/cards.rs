@@ -42,9 +42,22 @@ fn read(machine: &Machine) -> Vec<Holder> {
 
 /// Fails when a card is over-committed, a group takes more than its limit, or holds a context without a lease.
 pub(crate) fn check(node: &Node, programs: &Programs) {
-    let before = holders(node.machine());
-    check_limits(&before, node, programs);
-    check_leases(&before, node, programs);
+    let contexts = Contexts::seen(node, programs);
+    check_limits(&contexts.holders, node, programs);
+    check_leases(&contexts, node, programs);
+}
+
+/// The holders of one moment, and how many rounds their programs had done shortly before.
+struct Contexts {
+    holders: Vec<Holder>,
+    rounds: BTreeMap<String, u64>,
+}
+
+impl Contexts {
+    fn seen(node: &Node, programs: &Programs) -> Self {
+        let rounds = programs.rounds_by_name();
+        Self { holders: holders(node.machine()), rounds }
+    }
 }
 
 fn check_limits(holders: &[Holder], node: &Node, programs: &Programs) {
@@ -67,8 +80,9 @@ fn check_limits(holders: &[Holder], node: &Node, programs: &Programs) {
     }
 }
 
-/// Whoever has a context before and after the agent was asked must have had a lease on that card when it was.
-fn check_leases(before: &[Holder], node: &Node, programs: &Programs) {
+/// Whoever has the same context before and after the agent was asked must have had a lease on that card when it was.
+/// It is the same context if the program has done no round meanwhile: each round ends with giving its context up.
+fn check_leases(before: &Contexts, node: &Node, programs: &Programs) {
     let status = node.status();
     let after: BTreeSet<(usize, u32)> =
         holders(node.machine()).iter().map(|holder| (holder.card, holder.pid)).collect();
@@ -77,8 +91,11 @@ fn check_leases(before: &[Holder], node: &Node, programs: &Programs) {
         .iter()
         .map(|lease| (usize::try_from(lease.card).expect("a card's index is small"), lease.pod.as_str()))
         .collect();
-    for holder in before.iter().filter(|holder| after.contains(&(holder.card, holder.pid))) {
+    for holder in before.holders.iter().filter(|holder| after.contains(&(holder.card, holder.pid))) {
         let Some(name) = programs.group_of(holder.pid) else { continue };
+        if before.rounds.get(&name) != Some(&programs.rounds_of(&name)) {
+            continue;
+        }
         assert!(
             leased.contains(&(holder.card, name.as_str())),
             "{name} (process {}) has a context on card {} and no lease there\n{}",

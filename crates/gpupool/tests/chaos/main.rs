@@ -6,6 +6,13 @@
 //!
 //! `GPUPOOL_CHAOS_SEED` repeats a run as far as a seed can; `GPUPOOL_CHAOS_SECONDS` makes it longer or shorter.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "in a test a surprise is a failure"
+)]
+
 mod cards;
 mod node;
 mod programs;

@@ -117,7 +117,13 @@ impl Programs {
         self.limits.keys().map(|name| self.rounds_of(name)).sum()
     }
 
-    fn rounds_of(&self, name: &str) -> u64 {
+    /// Rounds done by each program that runs.
+    pub(crate) fn rounds_by_name(&self) -> BTreeMap<String, u64> {
+        self.running.keys().map(|name| (name.clone(), self.rounds_of(name))).collect()
+    }
+
+    /// Rounds done by one program.
+    pub(crate) fn rounds_of(&self, name: &str) -> u64 {
         fs::metadata(self.progress.join(name)).map_or(0, |file| file.len())
     }
 
