@@ -1,14 +1,15 @@
 //! A cluster from start to stop, and the faults that tests put it through.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::authority::Credentials;
 use crate::component::{Component, Plan};
-use crate::control_plane::{Blueprint, Ports, etcd_socket};
-use crate::home::Home;
+use crate::control_plane::{Blueprint, Ports, audit_log, etcd_socket};
+use crate::home::{Home, write_private};
 use crate::recipe::Tool;
 use crate::standing::Standing;
 use crate::{Error, Kubectl, Node, programs, readiness};
@@ -20,6 +21,7 @@ const APISERVER: &str = "kube-apiserver";
 pub struct Builder {
     nodes: Vec<Node>,
     folder: Option<PathBuf>,
+    audited: Option<String>,
 }
 
 impl Builder {
@@ -41,6 +43,14 @@ impl Builder {
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// The API server writes down every request of this user, as it comes in: a line of JSON each, an Event of
+    /// `audit.k8s.io/v1`, in [`Cluster::audit_log`]. Others are not written down and cost nothing.
+    #[must_use]
+    pub fn audited(mut self, user: impl Into<String>) -> Self {
+        self.audited = Some(user.into());
         self
     }
 
@@ -68,6 +78,7 @@ impl Builder {
             credentials,
             ports,
             kubectl,
+            audited: self.audited,
         };
         match cluster.bring_up(&self.nodes) {
             Ok(()) => Ok(cluster),
@@ -89,6 +100,8 @@ pub struct Cluster {
     credentials: Credentials,
     ports: Ports,
     kubectl: Kubectl,
+    /// Whose requests the API server writes down.
+    audited: Option<String>,
 }
 
 impl Cluster {
@@ -105,6 +118,25 @@ impl Cluster {
     /// The cluster's folder: logs, keys and data.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Writes a kubeconfig for a service account, with the account's namespace as its own; its token is good for an
+    /// hour. The user that the API server sees is `system:serviceaccount:NAMESPACE:ACCOUNT`.
+    pub fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf, Error> {
+        let token = self.kubectl(["create", "token", account, "--namespace", namespace])?;
+        let path = self.folder.join(format!("{namespace}.{account}.kubeconfig"));
+        let admin = fs::read_to_string(self.kubeconfig()).map_err(Error::file("read", self.kubeconfig()))?;
+        write_private(&path, &admin)?;
+        let file = format!("--kubeconfig={}", path.display());
+        let (token, namespace) = (format!("--token={}", token.trim()), format!("--namespace={namespace}"));
+        self.kubectl(["config", &file, "set-credentials", "service-account", &token])?;
+        self.kubectl(["config", &file, "set-context", "--current", "--user=service-account", &namespace])?;
+        Ok(path)
+    }
+
+    /// The requests of the user that was given to [`Builder::audited`]; the file appears with the first of them.
+    pub fn audit_log(&self) -> PathBuf {
+        audit_log(&self.folder)
     }
 
     /// A kubectl for this cluster, to keep and to use from other threads.
@@ -182,6 +214,7 @@ impl Cluster {
             folder: &self.folder,
             credentials: &self.credentials,
             ports: &self.ports,
+            audit_policy: self.audited.as_deref().map(|user| self.write_audit_policy(user)).transpose()?,
         };
         let (etcd, apiserver) = (blueprint.etcd(), blueprint.apiserver());
         let rest = [blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
@@ -194,6 +227,19 @@ impl Cluster {
         readiness::service_account(&mut self.components, &self.kubectl)?;
         self.add_nodes(nodes)?;
         self.standing().write(&self.folder, true)
+    }
+
+    /// Requests of this user only, each once.
+    fn write_audit_policy(&self, user: &str) -> Result<PathBuf, Error> {
+        let policy = json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+            "rules": [{"level": "Metadata", "users": [user]}, {"level": "None"}],
+        });
+        let path = self.folder.join("audit-policy.json");
+        write_private(&path, &policy.to_string())?;
+        Ok(path)
     }
 
     fn start_component(&mut self, plan: Plan) -> Result<(), Error> {

@@ -28,6 +28,8 @@ pub(crate) struct Blueprint<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) credentials: &'a Credentials,
     pub(crate) ports: &'a Ports,
+    /// Which requests the API server writes down; none without.
+    pub(crate) audit_policy: Option<PathBuf>,
 }
 
 /// The ports of a cluster.
@@ -57,6 +59,11 @@ impl Ports {
 /// The socket on which etcd serves the API server.
 pub(crate) fn etcd_socket(folder: &Path) -> PathBuf {
     folder.join("etcd.sock")
+}
+
+/// Where the API server writes down requests.
+pub(crate) fn audit_log(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
 }
 
 impl Blueprint<'_> {
@@ -100,6 +107,10 @@ impl Blueprint<'_> {
         plan.flag("--service-cluster-ip-range", SERVICE_RANGE);
         plan.flag("--kubelet-preferred-address-types", "InternalIP");
         plan.flag("--allow-privileged", "true");
+        if let Some(policy) = &self.audit_policy {
+            plan.flag("--audit-policy-file", policy);
+            plan.flag("--audit-log-path", audit_log(self.folder));
+        }
         plan
     }
 

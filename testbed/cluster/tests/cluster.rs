@@ -115,6 +115,27 @@ fn two_clusters_share_nothing_and_leave_nothing() {
 }
 
 #[test]
+fn requests_of_an_audited_user_are_written_down_once_each_and_those_of_others_are_not() {
+    let cluster = Cluster::builder().audited("system:serviceaccount:default:default").start().unwrap();
+    let kubeconfig = cluster.kubeconfig_of("default", "default").unwrap();
+    cluster.kubectl(["get", "--raw=/api/v1/nodes"]).unwrap();
+    // The account has no rights: it is refused, and that it asked is written down all the same.
+    for resource in ["nodes", "pods"] {
+        let raw = format!("--raw=/api/v1/{resource}");
+        let file = format!("--kubeconfig={}", kubeconfig.display());
+        let refused = cluster.kubectl(["get", &file, &raw]).unwrap_err().to_string();
+        assert!(refused.contains("system:serviceaccount:default:default"), "{refused}");
+    }
+    let log = std::fs::read_to_string(cluster.audit_log()).unwrap();
+    let requests: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let asked: Vec<_> =
+        requests.iter().map(|request| (&request["verb"], &request["objectRef"]["resource"])).collect();
+    assert_eq!(asked, [(&json!("list"), &json!("nodes")), (&json!("list"), &json!("pods"))]);
+    cluster.stop().unwrap();
+}
+
+#[test]
 fn a_component_that_died_is_named_and_its_log_is_kept() {
     let cluster = Cluster::builder().start().unwrap();
     let standing = cluster.standing();
