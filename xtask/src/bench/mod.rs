@@ -3,6 +3,7 @@
 //! Nothing here is a test: a missed bar is printed as missed. All figures are of the simulated driver.
 
 mod check_config;
+mod control;
 pub(crate) mod machine;
 mod node_dump;
 mod pool;
@@ -22,6 +23,8 @@ use crate::dist;
 pub(crate) enum Group {
     /// Judging dumps of nodes, beside jq and Python.
     CheckConfig,
+    /// `gpupool control` on 5,000 nodes, all relabelled at once.
+    Control,
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
     /// What the shim adds to a call: launches, allocations, looking up entry points.
@@ -36,6 +39,7 @@ impl Group {
     fn measure(self, dist: &Path) -> anyhow::Result<()> {
         match self {
             Self::CheckConfig => check_config::measure(dist),
+            Self::Control => control::measure(dist),
             Self::Pool => pool::measure(),
             Self::Shim => shim::measure(dist),
             Self::Start => start::measure(dist),

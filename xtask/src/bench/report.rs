@@ -113,6 +113,11 @@ pub(crate) fn skipped(what: &str, why: &str) {
     println!("{what}: not measured: {why}");
 }
 
+/// Prints what fits no column: counts by kind.
+pub(crate) fn note(text: &str) {
+    println!("{text}");
+}
+
 fn figure(figure: Figure) -> String {
     match figure {
         Figure::None => "-".to_owned(),
