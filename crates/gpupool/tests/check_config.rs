@@ -286,9 +286,12 @@ fn a_directory_a_missing_file_and_a_forbidden_one_are_unreadable() {
     let dump = files.write("dump", list(&lab()));
     fs::set_permissions(&dump, fs::Permissions::from_mode(0o000)).expect("chmod");
     fs::set_permissions(files.0.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-    // Root reads everything; nobody does not, and runs a copy that it can reach.
+    // Root reads everything; nobody does not, and runs a copy that it can reach. Another process makes the copy: if
+    // this one had it open for writing, a program that another test starts just then would hold it open too, and a
+    // file open for writing cannot be run.
     let program = files.0.path().join("gpupool");
-    fs::copy(env!("CARGO_BIN_EXE_gpupool"), &program).expect("copies");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_gpupool")).arg(&program).status();
+    assert!(copied.is_ok_and(|status| status.success()), "cp copies");
     let mut command = Command::new(&program);
     if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
         command.uid(65534).gid(65534);
@@ -314,6 +317,19 @@ fn hostile_names_and_labels_break_no_line() {
     assert!(lines[1].starts_with("MISMATCH=b\\u{20}b label"), "{}", lines[1]);
     let odd = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
     assert!(!run.stdout.contains(odd) && !run.stderr.contains(odd), "{} {}", run.stdout, run.stderr);
+}
+
+#[test]
+fn hostile_names_and_labels_are_cut_and_escaped_in_json_too() {
+    let megabyte = "x".repeat(1 << 20);
+    let nodes = [
+        node("a\u{202e} b", Some("container"), &json!({ "nvidia.com/x\u{202e}": "4" })),
+        node(&megabyte, Some(&megabyte), &json!({ (format!("nvidia.com/{megabyte}")): "4" })),
+    ];
+    let run = Files::new().check(list(&nodes), &["--output", "json"]);
+    let verdict: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert_eq!(verdict["mismatches"][0]["node"], "a\\u{202e}\\u{20}b");
+    assert!(!run.stdout.contains('\u{202e}') && run.stdout.lines().all(|line| line.len() < 700), "{verdict}");
 }
 
 #[test]

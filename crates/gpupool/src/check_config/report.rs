@@ -154,7 +154,7 @@ impl Bad {
             })
         });
         json!({
-            "node": self.node,
+            "node": one_word(&self.node, LONGEST_NAME),
             "label": self.label,
             "code": self.mismatch.code().word(),
             "reason": self.mismatch.to_string(),
