@@ -202,11 +202,12 @@ fn broken_structure(dump: &Dump, random: &mut Rng) -> String {
     }
     let form = FORMS[random.usize(..FORMS.len())];
     let text = form.text(&value);
-    if text.contains(RAW) {
-        text.replace(&format!("\"{RAW}\""), &raw(random)).replace(RAW, "x")
-    } else {
-        text
+    if !text.contains(RAW) {
+        return text;
     }
+    // Inside a key, it only makes the key longer.
+    let longer = "x".repeat([1, 300, 1 << 20][random.usize(..3)]);
+    text.replace(&format!("\"{RAW}\""), &raw(random)).replace(RAW, &longer)
 }
 
 /// Goes down to some part of a value and changes it.
@@ -232,6 +233,7 @@ fn break_value(value: &mut Value, donor: Value, random: &mut Rng) {
             match random.u8(..16) {
                 0 => _ = map.remove(&key),
                 1 => _ = map.insert(format!("{key}{}", WORDS[random.usize(..WORDS.len())]), donor),
+                2 => _ = map.insert(format!("{key}{RAW}"), donor),
                 _ => {
                     if let Some(value) = map.get_mut(&key) {
                         break_value(value, donor, random);
