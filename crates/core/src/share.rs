@@ -198,9 +198,10 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused_with_the_range() {
+        type IsTheReason = fn(&ShareError) -> bool;
         let not_a_number = ["", "x", "50%", "5 0", " 50", "+50", "-1", "1.5", "50:", ":50", ":", "½"];
         let out_of_range = ["0", "101", "0:50", "50:101", "256", "99999999999999999999999"];
-        let tables: [(&[&str], fn(&ShareError) -> bool); 4] = [
+        let tables: [(&[&str], IsTheReason); 4] = [
             (&not_a_number, |error| matches!(error, ShareError::NotANumber { .. })),
             (&out_of_range, |error| matches!(error, ShareError::OutOfRange { .. })),
             (&["51:50"], |error| matches!(error, ShareError::RequestOverLimit { .. })),

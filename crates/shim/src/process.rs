@@ -319,6 +319,8 @@ fn take_lease() -> Result<(), CuResult> {
     let grant = client::acquire(&mut *connection, &me).map_err(|_| DEVICE_UNAVAILABLE)?;
     connection.me.lease = grant.lease;
     connection.me.card = grant.card;
+    // What was owed for an older lease would now end this one.
+    connection.owes_release = false;
     if stage() != Stage::Ready {
         let code = initialise_on(&grant.card);
         if code != SUCCESS {
