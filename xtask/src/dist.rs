@@ -19,7 +19,7 @@ const FILES: &[(&str, &str)] = &[
 
 /// Builds everything and lays it out; gives the folder.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    eprintln!("==> building gpupool, the shim and the simulated GPU (about two minutes the first time)");
+    eprintln!("==> building gpupool, the shim and the simulated GPU (some minutes the first time)");
     let packages = ["gpupool", "simgpu-cuda", "simgpu-nvml", "simgpu-smi"];
     let mut arguments = vec!["build", "--release", "--locked", "--quiet"];
     arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
