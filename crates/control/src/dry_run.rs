@@ -63,7 +63,7 @@ fn steps(mut node: Node, cluster: &Cluster, now: Timestamp) -> Vec<Value> {
         let Some(write) = next.write else { break };
         lines.push(match &write {
             Write::Status(status) => json!({
-                "node": node.name, "patch": "apply", "subresource": "status",
+                "node": node.name, "patch": "strategic", "subresource": "status",
                 "body": patch::status(&node, status, now),
             }),
             Write::Labels(changes) => {

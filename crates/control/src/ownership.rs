@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-/// The field manager under which this controller applies parts of a node.
+/// The field manager under which this controller writes parts of a node.
 pub const FIELD_MANAGER: &str = "gpupool-control";
 
 /// The name under which a kubelet writes its node's status, unless its program was renamed.
@@ -59,7 +59,7 @@ impl Ownership {
 
 fn is_ours(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(FIELD_MANAGER)
-        && entry.operation.as_deref() == Some("Apply")
+        && entry.operation.as_deref() == Some("Update")
         && entry.subresource.as_deref() == Some("status")
 }
 
@@ -99,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn what_this_controller_applied_is_its_own_after_a_restart() {
-        let own = Ownership::read(&[entry(FIELD_MANAGER, "Apply", "status", &gpu())]);
+    fn what_this_controller_wrote_is_its_own_after_a_restart() {
+        let own = Ownership::read(&[entry(FIELD_MANAGER, "Update", "status", &gpu())]);
         assert!(
             own.condition
                 && own.capacity.contains("nvidia.com/gpu")
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_somebody_else_owns_too_is_not_ours() {
         let own = Ownership::read(&[
-            entry(FIELD_MANAGER, "Apply", "status", &gpu()),
+            entry(FIELD_MANAGER, "Update", "status", &gpu()),
             entry("kubectl-patch", "Update", "status", &json!({ "f:capacity": { "f:nvidia.com/gpu": {} } })),
         ]);
         assert!(own.capacity.is_empty() && own.allocatable.contains("nvidia.com/gpu"));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_same_name_with_another_operation_or_subresource_is_not_ours() {
-        for (operation, subresource) in [("Update", "status"), ("Apply", "")] {
+        for (operation, subresource) in [("Apply", "status"), ("Update", "")] {
             let own = Ownership::read(&[entry(FIELD_MANAGER, operation, subresource, &gpu())]);
             assert_eq!(own, Ownership::default());
         }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn records_of_an_unknown_form_are_nobodys() {
         for status in [json!(null), json!([]), json!({ "f:capacity": 4 }), json!({ "f:capacity": ["f:x"] })] {
-            let own = Ownership::read(&[entry(FIELD_MANAGER, "Apply", "status", &status)]);
+            let own = Ownership::read(&[entry(FIELD_MANAGER, "Update", "status", &status)]);
             assert!(own.capacity.is_empty() && own.allocatable.is_empty());
         }
         assert_eq!(Ownership::read(&[ManagedFieldsEntry::default()]), Ownership::default());

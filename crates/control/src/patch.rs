@@ -1,49 +1,51 @@
 //! What goes over the wire for a write, as JSON.
 //!
 //! Every body carries the version of the node that was judged: the API server refuses it when the node has changed
-//! since, or is another one under the same name. So it is safe to force the apply: names of others were left out
-//! when the node was judged, and only what is this controller's own can be taken back.
+//! since, or is another one under the same name. It names what is written and what is taken back, and nothing else.
+//!
+//! The status is not written by server-side apply, though that would keep the same records of who wrote what: when
+//! the last name of an owner is left out of `capacity`, apply removes the whole of it, and with it whatever nobody
+//! owns, such as the `cpu` that a node was created with.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::advert::Amounts;
+use crate::advert::Advert;
 use crate::deploy_labels::LabelChanges;
 use crate::finding::Finding;
 use crate::observed::{Node, Standing};
+use crate::ownership::CONDITION_TYPE;
 use crate::plan::{StatusWrite, Write};
 
-/// The body of a server-side apply on the node's status: this controller's part of it, whole.
+/// The body of a strategic merge patch on the node's status: this controller's part of it is as `write` says then.
 pub fn status(node: &Node, write: &StatusWrite, now: Timestamp) -> Value {
     let mut status = Map::new();
-    for (field, amounts) in [("capacity", &write.advert.capacity), ("allocatable", &write.advert.allocatable)]
-    {
-        if !amounts.is_empty() {
-            status.insert(field.to_owned(), amounts_json(amounts));
+    let (standing, target) = (Advert::standing(node), &write.advert);
+    for (field, standing, target) in [
+        ("capacity", &standing.capacity, &target.capacity),
+        ("allocatable", &standing.allocatable, &target.allocatable),
+    ] {
+        let gone = standing.keys().filter(|name| !target.contains_key(*name));
+        let gone = gone.map(|name| (name.clone(), Value::Null));
+        let amounts = target.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string())));
+        let changes: Map<_, _> = gone.chain(amounts).collect();
+        if !changes.is_empty() {
+            status.insert(field.to_owned(), changes.into());
         }
     }
-    if let Some(condition) = &write.condition {
-        status.insert("conditions".to_owned(), json!([condition.condition(node.condition.as_ref(), now)]));
+    let condition = match &write.condition {
+        Some(condition) => Some(condition.condition(node.condition.as_ref(), now)),
+        None => node.own.condition.then(|| json!({ "$patch": "delete", "type": CONDITION_TYPE })),
+    };
+    if let Some(condition) = condition {
+        status.insert("conditions".to_owned(), json!([condition]));
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": { "name": node.name, "resourceVersion": node.version },
-        "status": status,
-    })
+    json!({ "metadata": { "resourceVersion": node.version }, "status": status })
 }
 
 /// The body of a merge patch that changes labels.
 pub fn labels(node: &Node, changes: &LabelChanges) -> Value {
     json!({ "metadata": { "resourceVersion": node.version, "labels": changes } })
-}
-
-fn amounts_json(amounts: &Amounts) -> Value {
-    amounts
-        .iter()
-        .map(|(name, amount)| (name.clone(), Value::from(amount.to_string())))
-        .collect::<Map<_, _>>()
-        .into()
 }
 
 /// The node as it will be after a write, for a dry run.

@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Node as KubeNode, ObjectReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use serde_json::Value;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -52,12 +51,17 @@ impl Writer {
     }
 
     async fn write(&self, node: &Node, write: &Write) -> Outcome {
+        // The API server notes that it was this controller.
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let (kind, answer) = match write {
             Write::Status(status) => {
-                let body = patch::status(node, status, Timestamp::now());
-                ("status", self.apply_status(&node.name, body).await)
+                let patch = Patch::Strategic(patch::status(node, status, Timestamp::now()));
+                ("status", within(self.nodes.patch_status(&node.name, &params, &patch)).await)
             }
-            Write::Labels(changes) => ("labels", self.merge(&node.name, patch::labels(node, changes)).await),
+            Write::Labels(changes) => {
+                let patch = Patch::Merge(patch::labels(node, changes));
+                ("labels", within(self.nodes.patch(&node.name, &params, &patch)).await)
+            }
         };
         let outcome = match answer {
             Ok(written) => Outcome::Written(Box::new(Node::of(&written))),
@@ -80,16 +84,6 @@ impl Writer {
             }
         }
         outcome
-    }
-
-    async fn apply_status(&self, name: &str, body: Value) -> Result<KubeNode, kube::Error> {
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        within(self.nodes.patch_status(name, &params, &Patch::Apply(body))).await
-    }
-
-    async fn merge(&self, name: &str, body: Value) -> Result<KubeNode, kube::Error> {
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        within(self.nodes.patch(name, &params, &Patch::Merge(body))).await
     }
 
     /// Tells of a finding in an Event. Says whether it is out.

@@ -166,7 +166,7 @@ fn written(mut node: Value, write: &Value, version: &str) -> Value {
         names.map(|(name, _)| (format!("f:{name}"), json!({}))).collect::<serde_json::Map<_, _>>().into()
     };
     node["metadata"]["managedFields"] = json!([{
-        "manager": "gpupool-control", "operation": "Apply", "subresource": "status", "apiVersion": "v1",
+        "manager": "gpupool-control", "operation": "Update", "subresource": "status", "apiVersion": "v1",
         "fieldsType": "FieldsV1",
         "fieldsV1": { "f:status": {
             "f:capacity": fields("capacity"), "f:allocatable": fields("allocatable"),
@@ -177,12 +177,12 @@ fn written(mut node: Value, write: &Value, version: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_write_is_a_forced_apply_bound_to_the_version_that_was_judged() {
+async fn a_write_is_bound_to_the_version_that_was_judged() {
     let mut scenario = Scenario::start(node("vm-passthrough"));
     let write = scenario.write().await;
     assert!(write.is("PATCH", "/api/v1/nodes/n/status"), "{} {}", write.method, write.path);
-    assert!(write.path.contains("fieldManager=gpupool-control") && write.path.contains("force=true"));
-    assert_eq!(write.body["metadata"], json!({ "name": "n", "resourceVersion": "7" }));
+    assert!(write.path.contains("fieldManager=gpupool-control"), "{}", write.path);
+    assert_eq!(write.body["metadata"], json!({ "resourceVersion": "7" }));
     assert_eq!(write.body["status"]["capacity"], json!({ "nvidia.com/GA102GL_A10": "2" }));
     assert_eq!(write.body["status"]["allocatable"], write.body["status"]["capacity"]);
     let condition = &write.body["status"]["conditions"][0];

@@ -95,6 +95,35 @@ async fn a_restarted_controller_knows_what_is_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_was_created_with_stays_though_nobody_owns_it() {
+    let cluster = shared_cluster();
+    let mut scene = Scene::on(&cluster).await;
+    scene.add(&node("n", "container"));
+    // Creating a node makes nobody the owner of its amounts: there is no record of who wrote them.
+    let others = async || {
+        let status = scene.nodes.get("n").await.unwrap().status.unwrap();
+        [status.capacity, status.allocatable].map(|amounts| {
+            let mut amounts = amounts.unwrap_or_default();
+            amounts.retain(|name, _| !name.starts_with("nvidia.com/"));
+            amounts
+        })
+    };
+    let before = others().await;
+    assert!(before.iter().all(|amounts| amounts["cpu"].0 == "32"), "{before:?}");
+    let controller = scene.controller("one", sandbox()).await;
+    for (label, name) in [("container", GPU), ("vm-passthrough", MODEL), ("vm-vgpu", PROFILE)] {
+        scene.label("n", label).await;
+        scene.until_advertises("n", name).await;
+        assert_eq!(others().await, before, "after {label}");
+    }
+    scene.merge("n", &json!({ "metadata": { "annotations": { "gpupool.io/cards": null }, "labels": { LABEL: null } } })).await;
+    scene.until("n", "keeps what is ours", |seen| seen.names().is_empty() && seen.reason.is_empty()).await;
+    assert_eq!(others().await, before, "after everything was withdrawn");
+    controller.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn names_of_others_stay_and_the_condition_says_the_command_that_removes_them() {
     let cluster = shared_cluster();
     let mut scene = Scene::on(&cluster).await;

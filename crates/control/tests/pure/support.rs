@@ -87,10 +87,9 @@ impl Shape {
 }
 
 fn managed(name: &str, by: &str) -> Value {
-    let operation = if by == FIELD_MANAGER { "Apply" } else { "Update" };
     let field = format!("f:{name}");
     json!({
-        "manager": by, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "manager": by, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
         "subresource": "status",
         "fieldsV1": { "f:status": { "f:capacity": { &field: {} }, "f:allocatable": { &field: {} } } },
     })
