@@ -17,7 +17,8 @@ const TURNS: usize = 100;
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
     let node = Node::start(dist, 1)?;
     let program = machine::compile("turn", node.folder())?;
-    grants(&node, &program, dist)?;
+    first_calls(&node, &program, dist, "first call on a free card", &[])?;
+    first_calls(&node, &program, dist, "grant on a free card, to a program that had one before", &["again"])?;
     hand_overs(&node, &program, "after an exit", Turn::finish)?;
     hand_overs(&node, &program, "after kill -9", |turn| {
         // The child is `gpupool run`; what holds the card is the program below it.
@@ -27,14 +28,16 @@ pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The first call of a program on a free card: bare, and with the shim (connect, identify, lease, and the same call).
-fn grants(node: &Node, program: &Path, dist: &Path) -> anyhow::Result<()> {
+/// The call of a program that needs a card, while one is free: bare, and with the shim. The first time that is to
+/// connect, to be identified, to map the pages, the grant, and the call itself; the next time the grant and the call.
+fn first_calls(node: &Node, program: &Path, dist: &Path, what: &str, words: &[&str]) -> anyhow::Result<()> {
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", dist.join("simgpu"));
         command.env("SIMGPU_STATE", node.folder().join("bare.state"));
-        for (samples, command) in [(&mut bare, command), (&mut ours, node.run(program))] {
+        for (samples, mut command) in [(&mut bare, command), (&mut ours, node.run(program))] {
+            command.args(words);
             let mut turn = Turn::start(command)?;
             samples.push(turn.first_call()?.1);
             turn.end()?;
@@ -42,7 +45,7 @@ fn grants(node: &Node, program: &Path, dist: &Path) -> anyhow::Result<()> {
     }
     for (name, percent, most) in [("p50", 50, 100e3), ("p99", 99, 1e6)] {
         report::print(&Line {
-            what: format!("first call on a free card, {name}"),
+            what: format!("{what}, {name}"),
             bare: Figure::Nanoseconds(report::percentile(&mut bare, percent)),
             ours: Figure::Nanoseconds(report::percentile(&mut ours, percent)),
             bar: Some(Bar::Over(most)),
