@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
     let count = how_many()?;
-    eprintln!("==> gpupool control and {count} nodes (5,000 on two cores usually take about five minutes)");
+    eprintln!("==> gpupool control and {count} nodes (5,000 on two cores usually take four minutes)");
     let fleet = Fleet::start(count)?;
     let started = Instant::now();
     let controller = Controller::start(dist, fleet.kubeconfig(), &fleet.folder().join("control.log"))?;
