@@ -37,6 +37,7 @@ fn a_killed_programs_share_is_back_and_the_next_in_line_runs() {
 fn a_pod_that_held_its_card_for_its_time_makes_room_for_one_that_waits() {
     let node = Node::start(&["--pod-max-duration", "300ms", "--grace", "20s"]);
     let mut old = node.program("old", "1:100");
+    node.wait_until("the old one to run", |status| status.leases.len() == 1);
     let mut other = node.program("other", "1:100");
     node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
     let mut young = node.program("young", "1:100");
