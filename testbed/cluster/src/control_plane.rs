@@ -147,8 +147,6 @@ impl Blueprint<'_> {
             Plan { name: "kwok", program: self.kwok.clone(), arguments: Vec::new(), address: None };
         plan.flag("--kubeconfig", &self.credentials.kwok);
         plan.flag("--manage-nodes-with-annotation-selector", format!("{annotation}={value}"));
-        // Renewed four times as often. At kwok's own 40 seconds, thousands of nodes keep a small machine busy.
-        plan.flag("--node-lease-duration-seconds", "1200");
         plan
     }
 
