@@ -12,4 +12,5 @@ pub mod one_line;
 pub mod pool;
 pub mod quantity;
 pub mod share;
+pub mod sharing;
 pub mod stock;

@@ -1,0 +1,10 @@
+//! Sharing on Kubernetes, decided: what a node's label and annotation say, what a pod asks for, and what follows.
+//!
+//! Pure. Texts of labels, annotations and quantities come in, decisions and refusals go out; a refusal is a value
+//! whose text the user reads. This room knows the published names ([`names`]) but no Kubernetes object: whoever has
+//! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
+
+pub mod names;
+pub mod policy;
+
+pub use policy::{Policy, PolicyError};

@@ -1,0 +1,55 @@
+//! The names by which sharing is asked for and shown: labels, annotations, resources, conditions, events.
+//!
+//! Those of `alibabacloud.com` and the conditions, reasons and messages are fixed by the published page; those of
+//! `gpupool.io` are this product's own.
+
+pub use crate::names::CONTAINER as EXCLUSIVE_RESOURCE;
+
+/// Label: on a node, the share policy that somebody wants there; on a pod, the policy of the nodes it is for.
+pub const POLICY_LABEL: &str = "alibabacloud.com/gpu-share-policy";
+/// Node annotation: how the sharing is to behave, as a JSON object.
+pub const QOS_ANNOTATION: &str = "alibabacloud.com/gpu-share-qos-config";
+/// Label of pods that share.
+pub const COMPUTE_CLASS_LABEL: &str = "alibabacloud.com/compute-class";
+/// The only value of [`COMPUTE_CLASS_LABEL`] with which a pod may share.
+pub const COMPUTE_CLASS: &str = "gpu-hpn";
+
+/// Resource: percent of one card's computing power.
+pub const CORE_RESOURCE: &str = "alibabacloud.com/gpu-core.percentage";
+/// Resource: percent of one card's memory.
+pub const MEMORY_RESOURCE: &str = "alibabacloud.com/gpu-memory.percentage";
+
+/// Node label, written by gpupool: the policy in force, `share-pool` or `static`. Absent where nothing is shared.
+pub const POLICY_IN_FORCE_LABEL: &str = "gpupool.io/share-policy";
+/// Node annotation, written by gpupool: the quality of service in force, as JSON with every key.
+pub const QOS_IN_FORCE_ANNOTATION: &str = "gpupool.io/share-qos";
+/// Pod annotation: the limit on computing power, in percent of one card. Absent where it is the request.
+pub const CORE_LIMIT_ANNOTATION: &str = "gpupool.io/gpu-core.limit";
+/// Pod annotation: the limit on memory, in percent of one card. Absent where it is the request.
+pub const MEMORY_LIMIT_ANNOTATION: &str = "gpupool.io/gpu-memory.limit";
+/// Pod annotation, written by gpupool: the UUID of a `static` pod's card.
+pub const CARD_ANNOTATION: &str = "gpupool.io/card";
+/// Node annotation, written by the agent: the cards of the node's pool, as JSON.
+pub const POOL_CARDS_ANNOTATION: &str = "gpupool.io/pool-cards";
+/// Node annotation, written by gpupool: the last values that the kubelet itself sent for what is reserved.
+pub const KUBELET_ALLOCATABLE_ANNOTATION: &str = "gpupool.io/kubelet-allocatable";
+
+/// Node condition: whether what the label and the annotation ask for can be followed.
+pub const POLICY_VALID_CONDITION: &str = "GPUSharePolicyValid";
+/// Node condition: the policy in force, which is its reason.
+pub const POLICY_CONDITION: &str = "GPUSharePolicy";
+/// Pod condition: a card was taken from another pod for this one, or from this one for another.
+pub const RECLAIM_CONDITION: &str = "Interruption.GPUShareReclaim";
+/// Reason of [`RECLAIM_CONDITION`] and of an Event, on the pod that lost its card.
+pub const PREEMPTED: &str = "GPUSharePreempted";
+/// Reason of [`RECLAIM_CONDITION`] and of an Event, on the pod that got the card.
+pub const PREEMPT: &str = "GPUSharePreempt";
+/// Who Events about sharing come from.
+pub const EVENT_SOURCE: &str = "gpushare";
+
+/// The namespace in which gpupool is installed, unless somebody chose another.
+pub const NAMESPACE: &str = "gpupool-system";
+/// The name of the agent's `DaemonSet` and of its service account.
+pub const AGENT: &str = "gpupool-agent";
+/// The name of the control plane's `Deployment` and of its service account.
+pub const CONTROL: &str = "gpupool-control";
