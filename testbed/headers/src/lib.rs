@@ -1,0 +1,118 @@
+//! The names that CUDA's and NVML's published headers declare: what a test holds a table of names against.
+//!
+//! The headers come from NVIDIA's wheels on `PyPI`, two releases of them, fetched once (a few seconds, 25 MB) into
+//! `$XDG_CACHE_HOME/gpupool/headers` or below `~/.cache`. Names, versions and signatures are read there at test time;
+//! nothing of the headers is kept in this repository.
+//!
+//! ```no_run
+//! use gpupool_headers::{Headers, Release};
+//!
+//! let headers = Headers::fetch()?;
+//! for function in headers.driver_functions(Release::Cuda13)? {
+//!     println!("{} answers {} from {}", function.symbol, function.base, function.version);
+//! }
+//! let names = headers.nvml_functions(Release::Cuda13)?;
+//! assert!(names.contains("nvmlInit_v2"));
+//! # Ok::<(), gpupool_headers::Error>(())
+//! ```
+//!
+//! This room knows no table: what the names are good for is the caller's affair.
+
+mod driver;
+mod fetch;
+mod nvml;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+pub use driver::{Flavour, Function};
+
+/// A published release of the headers. The newer one declares all that the older one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// CUDA 12.9.
+    Cuda12,
+    /// CUDA 13.5.
+    Cuda13,
+}
+
+/// Why the names can't be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Neither `XDG_CACHE_HOME` nor `HOME` says where caches are.
+    #[error("neither XDG_CACHE_HOME nor HOME is set: there is no place for the headers")]
+    NoCache,
+    /// A file or folder could not be read or made.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was being done: "read", "make", …
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// Python or its installer failed.
+    #[error(
+        "`{command}` failed: {complaint}; python3 with venv is needed, and PyPI or a mirror of it in reach"
+    )]
+    Command {
+        /// The command line.
+        command: String,
+        /// Its last words.
+        complaint: String,
+    },
+}
+
+/// The headers, unpacked.
+#[derive(Debug, Clone)]
+pub struct Headers {
+    folder: PathBuf,
+}
+
+impl Headers {
+    /// The headers in the cache, fetched now if they are not there. Fails where they can't be had.
+    pub fn fetch() -> Result<Self, Error> {
+        Ok(Self { folder: fetch::folder()? })
+    }
+
+    /// Every function that a Linux driver of this release exports for CUDA's driver API: old versions, the ones for
+    /// graphics and the profiler, and those with the per-thread default stream among them. In the order of symbols.
+    pub fn driver_functions(&self, release: Release) -> Result<Vec<Function>, Error> {
+        let include = self.include(release);
+        let mut text = String::new();
+        for header in driver::HEADERS {
+            text += &read(&include.join(header))?;
+        }
+        Ok(driver::functions(&text))
+    }
+
+    /// Every function that `nvml.h` of this release declares, old versions among them.
+    pub fn nvml_functions(&self, release: Release) -> Result<BTreeSet<String>, Error> {
+        Ok(nvml::functions(&read(&self.nvml_header(release))?))
+    }
+
+    /// Where `cuda.h` lies: for programs that are compiled against it.
+    pub fn include(&self, release: Release) -> PathBuf {
+        self.folder.join(match release {
+            Release::Cuda12 => "nvidia/cuda_runtime/include",
+            Release::Cuda13 => "nvidia/cu13/include",
+        })
+    }
+
+    fn nvml_header(&self, release: Release) -> PathBuf {
+        self.folder.join(match release {
+            Release::Cuda12 => "nvidia/nvml_dev/include/nvml.h",
+            Release::Cuda13 => "nvidia/cu13/include/nvml.h",
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|source| Error::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
