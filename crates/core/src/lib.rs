@@ -9,6 +9,7 @@ pub mod checker;
 pub mod names;
 pub mod node_use;
 pub mod one_line;
+pub mod placement;
 pub mod pool;
 pub mod quantity;
 pub mod share;
