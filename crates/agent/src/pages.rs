@@ -96,6 +96,7 @@ fn invalid(failure: impl std::error::Error + Send + Sync + 'static) -> std::io::
 
 #[cfg(test)]
 mod tests {
+    use gpupool_wire::bucket::Rate;
     use gpupool_wire::limits::PodState;
 
     use super::*;
@@ -103,6 +104,7 @@ mod tests {
     fn limits(position: u32) -> Limits {
         Limits {
             core_percent: 50,
+            core_rate: Rate::UNLIMITED,
             memory_bytes: 1 << 30,
             context_reserve_bytes: 1 << 28,
             state: PodState::Ready,
@@ -118,7 +120,7 @@ mod tests {
         assert!(page.say(limits(1)));
         let mut bytes = [0; 48];
         rustix::io::pread(page.descriptor(), &mut bytes, 0).unwrap();
-        // The position is the last but one of the page's fields.
+        // Where the page keeps the position.
         assert_eq!(bytes[40..44], 1_u32.to_ne_bytes());
     }
 

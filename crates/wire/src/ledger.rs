@@ -18,12 +18,13 @@
 use core::ffi::c_void;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::bucket::Bucket;
 
 /// First four bytes of the ledger.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
 
 /// Layout of the ledger.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Slots of a ledger, hence the most processes of a pod that use its card at the same time.
 pub const SLOTS: usize = 1024;
@@ -31,10 +32,10 @@ pub const SLOTS: usize = 1024;
 /// Length of the ledger's file in bytes: header, slots, filled up to whole pages.
 pub const FILE_LENGTH: usize = (HEADER_LENGTH + SLOTS * SLOT_LENGTH).next_multiple_of(4096);
 
-const HEADER_LENGTH: usize = 64;
+const HEADER_LENGTH: usize = 128;
 const SLOT_LENGTH: usize = 64;
 
-/// What the ledger starts with; one cache line, so that no slot shares it.
+/// What the ledger starts with: two cache lines that no slot shares, the second for the bucket, which launches write.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LedgerHeader {
@@ -43,6 +44,7 @@ pub struct LedgerHeader {
     slots: AtomicU32,
     /// Slots from this index on were never given out, so sums stop here.
     high_water: AtomicU32,
+    bucket: Bucket,
 }
 
 /// One process's account.
@@ -218,12 +220,17 @@ impl<'a> Ledger<'a> {
             return Err(LedgerError::Memory(length));
         }
         // SAFETY: size and alignment were checked, validity is the caller's promise, atomics accept any bytes, and
-        // the slots begin one header (64 bytes, the alignment of both) after the start.
+        // the slots begin one header (128 bytes, a multiple of both's alignment) after the start.
         unsafe {
             let header = &*memory.cast::<LedgerHeader>();
             let slots = core::slice::from_raw_parts(memory.byte_add(HEADER_LENGTH).cast::<Slot>(), SLOTS);
             Ok(Self { header, slots })
         }
+    }
+
+    /// The pod's device time.
+    pub const fn bucket(&self) -> &'a Bucket {
+        &self.header.bucket
     }
 
     /// One slot.
@@ -319,6 +326,7 @@ impl LedgerHeader {
             version: AtomicU32::new(0),
             slots: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
+            bucket: Bucket::default(),
         };
         header.set(slots);
         header

@@ -12,10 +12,12 @@
 //! * [`limits`]: the page that the agent writes and a pod's processes read.
 //! * [`cards`]: the table of cards, as the driver described them to the agent.
 //! * [`ledger`]: the memory account of one pod, written by all of its processes.
+//! * [`bucket`]: the pod's device time, in the ledger's header.
 
 #![cfg_attr(not(test), no_std)]
 
 mod atomic;
+pub mod bucket;
 pub mod cards;
 pub mod ledger;
 pub mod limits;

@@ -7,12 +7,13 @@
 use core::ffi::c_void;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::bucket::Rate;
 
 /// First four bytes of the page.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLP");
 
 /// Layout of the page.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Length of the page's file in bytes: one page of memory.
 pub const FILE_LENGTH: usize = 4096;
@@ -48,6 +49,8 @@ impl PodState {
 pub struct Limits {
     /// Share of a card's computing time, 1..=100 percent.
     pub core_percent: u32,
+    /// How fast its launches may go, so that it keeps to that share.
+    pub core_rate: Rate,
     /// Device memory of the pod on its card, in bytes; of the likeliest card as long as none is granted.
     pub memory_bytes: u64,
     /// What one context is charged, in bytes, until it can be measured.
@@ -73,10 +76,12 @@ pub struct LimitsPage {
     state: AtomicU32,
     position: AtomicU32,
     card: AtomicU32,
+    core_per_second: AtomicU64,
+    core_burst: AtomicU64,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<LimitsPage>() == 48 && size_of::<LimitsPage>() <= FILE_LENGTH);
+const _: () = assert!(size_of::<LimitsPage>() == 64 && size_of::<LimitsPage>() <= FILE_LENGTH);
 
 /// Why a piece of memory is no limits page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +107,8 @@ impl LimitsPage {
             state: AtomicU32::new(0),
             position: AtomicU32::new(0),
             card: AtomicU32::new(0),
+            core_per_second: AtomicU64::new(0),
+            core_burst: AtomicU64::new(0),
         };
         page.publish(limits);
         page
@@ -153,6 +160,8 @@ impl LimitsPage {
         self.memory_bytes.store(limits.memory_bytes, Ordering::Relaxed);
         self.context_reserve_bytes.store(limits.context_reserve_bytes, Ordering::Relaxed);
         self.core_percent.store(limits.core_percent, Ordering::Relaxed);
+        self.core_per_second.store(limits.core_rate.per_second, Ordering::Relaxed);
+        self.core_burst.store(limits.core_rate.burst, Ordering::Relaxed);
         self.state.store(limits.state as u32, Ordering::Relaxed);
         self.position.store(limits.position, Ordering::Relaxed);
         self.card.store(limits.card, Ordering::Relaxed);
@@ -185,6 +194,7 @@ impl LimitsPage {
     fn fields(&self) -> Limits {
         Limits {
             core_percent: self.core_percent.load(Ordering::Relaxed),
+            core_rate: self.core_rate(),
             memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
             context_reserve_bytes: self.context_reserve_bytes.load(Ordering::Relaxed),
             state: PodState::from_number(self.state.load(Ordering::Relaxed)),
@@ -196,6 +206,14 @@ impl LimitsPage {
     /// The memory limit alone, in bytes: all that the allocation path needs.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The rate alone: all that a launch needs. Its two fields may be of two moments; each is one that was meant.
+    pub fn core_rate(&self) -> Rate {
+        Rate {
+            per_second: self.core_per_second.load(Ordering::Relaxed),
+            burst: self.core_burst.load(Ordering::Relaxed),
+        }
     }
 
     /// The place in the queue alone; 0 when the pod does not wait.
@@ -211,6 +229,7 @@ mod tests {
     fn limits(n: u32) -> Limits {
         Limits {
             core_percent: n,
+            core_rate: Rate { per_second: u64::from(n), burst: u64::from(n) },
             memory_bytes: u64::from(n),
             context_reserve_bytes: u64::from(n),
             state: PodState::from_number(n % 3),
@@ -253,7 +272,7 @@ mod tests {
         let start = memory.0.as_mut_ptr().cast();
         // SAFETY: nothing is read before the size and the place have been checked.
         unsafe {
-            assert_eq!(LimitsPage::open(start, 47).err(), Some(LimitsError::Memory(47)));
+            assert_eq!(LimitsPage::open(start, 63).err(), Some(LimitsError::Memory(63)));
             assert_eq!(LimitsPage::open(start.byte_add(1), 64).err(), Some(LimitsError::Memory(64)));
             assert_eq!(LimitsPage::create(start, 8, &limits(1)).err(), Some(LimitsError::Memory(8)));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpupool_core::pool::{self, CardUuid, LeaseId, PodId};
+use gpupool_wire::bucket::Rate;
 use gpupool_wire::limits::{Limits, PodState};
 use tokio::sync::{oneshot, watch};
 
@@ -37,6 +38,7 @@ impl Driver {
     pub(super) fn limits_of(&self, pod: &PodId) -> Limits {
         let nothing = Limits {
             core_percent: 1,
+            core_rate: Rate::UNLIMITED,
             memory_bytes: 0,
             context_reserve_bytes: 0,
             state: PodState::Hibernating,
@@ -58,6 +60,7 @@ impl Driver {
         };
         Limits {
             core_percent: u32::from(limits.core.get()),
+            core_rate: Rate::UNLIMITED,
             memory_bytes: share_of(total, limits.memory),
             context_reserve_bytes: context,
             state: match view.state {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use gpupool_wire::bucket::Rate;
 use gpupool_wire::ledger::{self, Ledger};
 use gpupool_wire::limits::{self, Limits, LimitsPage, PodState};
 use gpupool_wire::message::{Granted, MAX_FRAME, Message, Reason, Refused, Welcome, decode};
@@ -97,6 +98,7 @@ impl Pages {
         let (limits_fd, start) = memory("limits", limits::FILE_LENGTH);
         let first = Limits {
             core_percent: 100,
+            core_rate: Rate::UNLIMITED,
             memory_bytes: table.cards[0].total_memory / 2,
             context_reserve_bytes: 64 << 20,
             state: PodState::Hibernating,
