@@ -4,7 +4,15 @@
 //! whose text the user reads. This room knows the published names ([`names`]) but no Kubernetes object: whoever has
 //! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
 
+pub mod cards;
 pub mod names;
+pub mod pod;
 pub mod policy;
+pub mod qos;
+pub mod refusal;
 
+pub use cards::PoolCard;
+pub use pod::{Amount, Asked, Container, Dimension, Pod};
 pub use policy::{Policy, PolicyError};
+pub use qos::{Qos, QosError};
+pub use refusal::Refusal;

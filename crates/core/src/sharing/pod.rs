@@ -1,0 +1,278 @@
+//! What a pod asks for: its share of a card, read from requests, limits, annotations and labels.
+//!
+//! The same reading serves a manifest as somebody wrote it (limits over requests), a stored object (limits moved to
+//! annotations, because Kubernetes wants limits of such resources to equal requests) and a pod template.
+
+use std::collections::BTreeMap;
+
+use super::names::{
+    CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, CORE_LIMIT_ANNOTATION, CORE_RESOURCE,
+    EXCLUSIVE_RESOURCE, MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE, POLICY_LABEL,
+};
+use super::policy::Policy;
+use super::refusal::Refusal;
+use crate::one_line::one_line;
+use crate::quantity::Quantity;
+use crate::share::{Percent, Share};
+
+/// One of the two things of a card that are shared.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Dimension {
+    /// Computing power.
+    Core,
+    /// Memory.
+    Memory,
+}
+
+impl Dimension {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Core, Self::Memory];
+
+    /// The resource by which it is asked for.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Core => CORE_RESOURCE,
+            Self::Memory => MEMORY_RESOURCE,
+        }
+    }
+
+    /// The annotation that holds the limit.
+    pub const fn limit_annotation(self) -> &'static str {
+        match self {
+            Self::Core => CORE_LIMIT_ANNOTATION,
+            Self::Memory => MEMORY_LIMIT_ANNOTATION,
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Core => Self::Memory,
+            Self::Memory => Self::Core,
+        }
+    }
+}
+
+/// A pod or a pod template, as far as sharing is concerned. Texts are as they were written.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Pod {
+    /// Label [`POLICY_LABEL`].
+    pub policy: Option<String>,
+    /// Label [`COMPUTE_CLASS_LABEL`].
+    pub compute_class: Option<String>,
+    /// Annotation [`CORE_LIMIT_ANNOTATION`].
+    pub core_limit: Option<String>,
+    /// Annotation [`MEMORY_LIMIT_ANNOTATION`].
+    pub memory_limit: Option<String>,
+    /// Annotation [`CARD_ANNOTATION`].
+    pub card: Option<String>,
+    /// Init containers, then containers, each in their order.
+    pub containers: Vec<Container>,
+}
+
+/// A container's part of it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Whether it is an init container.
+    pub init: bool,
+    /// What it says about computing power.
+    pub core: Amount,
+    /// What it says about memory.
+    pub memory: Amount,
+    /// Whether it asks for whole cards.
+    pub exclusive: bool,
+}
+
+/// What a container says about one resource, as quantities' texts.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Amount {
+    /// In `resources.requests`.
+    pub request: Option<String>,
+    /// In `resources.limits`.
+    pub limit: Option<String>,
+}
+
+/// What a pod asks for, found right.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// `share-pool` or `static`.
+    pub policy: Policy,
+    /// The container that shares.
+    pub container: String,
+    /// Its share of a card's computing power.
+    pub core: Share,
+    /// Its share of a card's memory.
+    pub memory: Share,
+}
+
+impl Pod {
+    /// A pod with these labels and annotations, and no container yet.
+    pub fn new(
+        labels: Option<&BTreeMap<String, String>>,
+        annotations: Option<&BTreeMap<String, String>>,
+    ) -> Self {
+        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned();
+        let annotation = |name: &str| annotations.and_then(|annotations| annotations.get(name)).cloned();
+        Self {
+            policy: label(POLICY_LABEL),
+            compute_class: label(COMPUTE_CLASS_LABEL),
+            core_limit: annotation(CORE_LIMIT_ANNOTATION),
+            memory_limit: annotation(MEMORY_LIMIT_ANNOTATION),
+            card: annotation(CARD_ANNOTATION),
+            containers: Vec::new(),
+        }
+    }
+
+    /// Whether any container mentions a percentage, rightly or not.
+    pub fn shares(&self) -> bool {
+        self.containers.iter().any(Container::shares)
+    }
+
+    /// Whether any container asks for whole cards.
+    pub fn is_exclusive(&self) -> bool {
+        self.containers.iter().any(|container| container.exclusive)
+    }
+
+    /// What the pod asks for; nothing if it does not share.
+    pub fn asked(&self) -> Result<Option<Asked>, Refusal> {
+        let Some(container) = self.sharing_container()? else { return Ok(None) };
+        let policy = self.sharing_policy()?;
+        self.check_compute_class()?;
+        let [core, memory] = Dimension::ALL.map(|dimension| self.share(container, dimension));
+        Ok(Some(Asked { policy, container: container.name.clone(), core: core?, memory: memory? }))
+    }
+
+    /// The text of the annotation with the limit.
+    pub fn limit_annotation(&self, dimension: Dimension) -> Option<&str> {
+        match dimension {
+            Dimension::Core => self.core_limit.as_deref(),
+            Dimension::Memory => self.memory_limit.as_deref(),
+        }
+    }
+
+    /// The one container that may share and does.
+    fn sharing_container(&self) -> Result<Option<&Container>, Refusal> {
+        let mut sharing = self.containers.iter().filter(|container| container.shares());
+        let Some(container) = sharing.next() else { return Ok(None) };
+        let name = |container: &Container| one_line(&container.name, 63);
+        if container.init {
+            return Err(Refusal::InitContainer { container: name(container) });
+        }
+        if let Some(second) = sharing.next() {
+            return Err(Refusal::TwoContainers { first: name(container), second: name(second) });
+        }
+        if let Some(exclusive) = self.containers.iter().find(|container| container.exclusive) {
+            return Err(Refusal::WithExclusive { sharing: name(container), exclusive: name(exclusive) });
+        }
+        if let Some(missing) = Dimension::ALL.into_iter().find(|one| !container.amount(*one).is_asked()) {
+            return Err(Refusal::OneAlone { container: name(container), missing });
+        }
+        Ok(Some(container))
+    }
+
+    fn sharing_policy(&self) -> Result<Policy, Refusal> {
+        let Some(label) = &self.policy else { return Err(Refusal::NoPolicyLabel) };
+        let policy: Policy = label.parse()?;
+        if policy.shares() { Ok(policy) } else { Err(Refusal::PolicyNone) }
+    }
+
+    fn check_compute_class(&self) -> Result<(), Refusal> {
+        match self.compute_class.as_deref() {
+            Some(COMPUTE_CLASS) => Ok(()),
+            Some(other) => Err(Refusal::ComputeClass { value: one_line(other, 63) }),
+            None => Err(Refusal::NoComputeClass),
+        }
+    }
+
+    fn share(&self, container: &Container, dimension: Dimension) -> Result<Share, Refusal> {
+        let amount = container.amount(dimension);
+        let percent = |text: &str| percent(text, container, dimension);
+        // Both are there or one of them: a request alone, or a limit alone, stands for both.
+        let one = amount.request.as_deref().or(amount.limit.as_deref()).unwrap_or_default();
+        let request = percent(one)?;
+        let written = amount.limit.as_deref().map(percent).transpose()?.filter(|limit| *limit != request);
+        let limit = match (written, self.limit_annotation(dimension)) {
+            (Some(limit), _) => limit,
+            (None, Some(text)) => limit_of(text, dimension)?,
+            (None, None) => request,
+        };
+        Share::new(request, limit).map_err(|_| Refusal::RequestOverLimit {
+            container: one_line(&container.name, 63),
+            dimension,
+            request,
+            limit,
+        })
+    }
+}
+
+impl Container {
+    /// A container: `request` and `limit` give the texts of its `resources` by a resource's name.
+    pub fn new<'a>(
+        name: &str,
+        init: bool,
+        request: impl Fn(&str) -> Option<&'a str>,
+        limit: impl Fn(&str) -> Option<&'a str>,
+    ) -> Self {
+        let amount = |resource: &str| Amount {
+            request: request(resource).map(str::to_owned),
+            limit: limit(resource).map(str::to_owned),
+        };
+        Self {
+            name: name.to_owned(),
+            init,
+            core: amount(CORE_RESOURCE),
+            memory: amount(MEMORY_RESOURCE),
+            exclusive: amount(EXCLUSIVE_RESOURCE).is_more_than_nothing(),
+        }
+    }
+
+    /// Whether it mentions a percentage.
+    pub fn shares(&self) -> bool {
+        self.core.is_asked() || self.memory.is_asked()
+    }
+
+    /// What it says about one of the two.
+    pub fn amount(&self, dimension: Dimension) -> &Amount {
+        match dimension {
+            Dimension::Core => &self.core,
+            Dimension::Memory => &self.memory,
+        }
+    }
+}
+
+impl Amount {
+    /// Whether anything is said.
+    pub fn is_asked(&self) -> bool {
+        self.request.is_some() || self.limit.is_some()
+    }
+
+    fn is_more_than_nothing(&self) -> bool {
+        let nothing = |text: &String| Quantity::parse(text).is_ok_and(Quantity::is_zero);
+        self.request.iter().chain(&self.limit).any(|text| !nothing(text))
+    }
+}
+
+/// A quantity as a whole percentage.
+fn percent(text: &str, container: &Container, dimension: Dimension) -> Result<Percent, Refusal> {
+    whole_percent(text).ok_or_else(|| Refusal::NoPercentage {
+        container: one_line(&container.name, 63),
+        dimension,
+        value: one_line(text, 40),
+    })
+}
+
+pub(super) fn whole_percent(text: &str) -> Option<Percent> {
+    let units = Quantity::parse(text).ok()?.whole()?;
+    Percent::new(u64::try_from(units).ok()?).ok()
+}
+
+/// An annotation's text as a limit: digits only, as gpupool writes it.
+fn limit_of(text: &str, dimension: Dimension) -> Result<Percent, Refusal> {
+    let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    number
+        .and_then(|number| Percent::new(number).ok())
+        .ok_or_else(|| Refusal::LimitAnnotation { dimension, value: one_line(text, 40) })
+}

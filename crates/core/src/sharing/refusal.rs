@@ -1,0 +1,132 @@
+//! Why a pod may not share as it asks to, in the sentence that `kubectl apply` shows.
+
+use super::names::{CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, EXCLUSIVE_RESOURCE, POLICY_LABEL};
+use super::pod::Dimension;
+use super::policy::PolicyError;
+use crate::share::Percent;
+
+/// Why a pod or a pod template is refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// Not a whole number from 1 to 100.
+    #[error(
+        "container \"{container}\" asks for {value} of {}: ask for a whole number from 1 to 100, percent of one card",
+        dimension.resource()
+    )]
+    NoPercentage {
+        /// Which container.
+        container: String,
+        /// Of what.
+        dimension: Dimension,
+        /// What was written.
+        value: String,
+    },
+    /// More is asked for than may be used.
+    #[error(
+        "container \"{container}\" requests {request} percent of {}, over its limit of {limit}: lower the request or raise the limit, up to 100",
+        dimension.resource()
+    )]
+    RequestOverLimit {
+        /// Which container.
+        container: String,
+        /// Of what.
+        dimension: Dimension,
+        /// The request.
+        request: Percent,
+        /// The limit.
+        limit: Percent,
+    },
+    /// The annotation that holds a limit holds something else.
+    #[error("annotation {} is \"{value}\": write a whole number from 1 to 100, or remove it", dimension.limit_annotation())]
+    LimitAnnotation {
+        /// Which limit.
+        dimension: Dimension,
+        /// What was written.
+        value: String,
+    },
+    /// Only one of the two percentages.
+    #[error(
+        "container \"{container}\" asks for {} but not for {}: ask for both, from 1 to 100",
+        missing.other().resource(),
+        missing.resource()
+    )]
+    OneAlone {
+        /// Which container.
+        container: String,
+        /// What is missing.
+        missing: Dimension,
+    },
+    /// Two containers share.
+    #[error(
+        "containers \"{first}\" and \"{second}\" both ask for a share of a card, and only one container of a pod may: leave the percentages in the one that uses the GPU"
+    )]
+    TwoContainers {
+        /// The first of them.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// An init container shares.
+    #[error(
+        "init container \"{container}\" asks for a share of a card: init containers can't share, ask for the percentages in the container that uses the GPU"
+    )]
+    InitContainer {
+        /// Which.
+        container: String,
+    },
+    /// Whole cards and shares in one pod.
+    #[error(
+        "container \"{exclusive}\" asks for whole cards ({EXCLUSIVE_RESOURCE}) and container \"{sharing}\" for a share of one: a pod asks for one or the other"
+    )]
+    WithExclusive {
+        /// The container with percentages.
+        sharing: String,
+        /// The container with whole cards; perhaps the same.
+        exclusive: String,
+    },
+    /// The pod does not say for which nodes it is.
+    #[error(
+        "label {POLICY_LABEL} is missing on the pod: set it to share-pool or static, the policy of the nodes it is for"
+    )]
+    NoPolicyLabel,
+    /// The pod is labelled for nodes that share nothing.
+    #[error(
+        "label {POLICY_LABEL} of the pod is none, and it asks for a share of a card: set the label to share-pool or static"
+    )]
+    PolicyNone,
+    /// The label is no policy.
+    #[error("the pod's {0}")]
+    PolicyLabel(#[from] PolicyError),
+    /// The label that only sharing pods need is missing.
+    #[error("label {COMPUTE_CLASS_LABEL} is missing on the pod: set it to {COMPUTE_CLASS} to share a card")]
+    NoComputeClass,
+    /// Another compute class.
+    #[error(
+        "label {COMPUTE_CLASS_LABEL} of the pod is \"{value}\": only pods of class {COMPUTE_CLASS} can share a card"
+    )]
+    ComputeClass {
+        /// What was written.
+        value: String,
+    },
+    /// The card is not the user's to choose.
+    #[error(
+        "annotation {CARD_ANNOTATION} is written by gpupool alone, when it chooses the pod's card: leave it as it is, or out of a new pod"
+    )]
+    CardAnnotation,
+    /// A pod's limit stands from its creation on.
+    #[error(
+        "the limit of {} is {} and can't be changed on a pod: delete the pod and create it anew, or change its template",
+        dimension.resource(),
+        stands(*limit)
+    )]
+    LimitChanged {
+        /// Which limit.
+        dimension: Dimension,
+        /// The one that stands; nothing where the annotation could not be read.
+        limit: Option<Percent>,
+    },
+}
+
+fn stands(limit: Option<Percent>) -> String {
+    limit.map_or_else(|| "set".to_owned(), |limit| limit.to_string())
+}
