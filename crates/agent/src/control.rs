@@ -14,7 +14,10 @@ use gpupool_wire::message::{Header, Kind};
 use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes as _;
 
-pub use status::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
+pub use status::{
+    CardStatus, EndingStatus, Hold, HoldStatus, LeaseStatus, NotHeldStatus, PodStatus, QosStatus,
+    QueueStatus, Status, StrangerStatus, WhyNotHeld,
+};
 
 /// What stands before a piece: the header and the byte that says whether more follows.
 const BEFORE: usize = size_of::<Header>() + 1;

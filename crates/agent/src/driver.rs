@@ -4,6 +4,7 @@
 //! Every input is handled whole: first the pool and the books, then the journal (one write), and only then does
 //! anybody hear of it. So whatever a program was told, a restarted agent knows.
 
+mod accounting;
 mod connections;
 mod ending;
 mod input;
@@ -23,6 +24,7 @@ use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
 
+use crate::accounting::observe::Ledgers;
 use crate::books::{Books, Record, Use};
 use crate::cards::Cards;
 use crate::control::SimulatedDriver;
@@ -58,6 +60,8 @@ pub(crate) struct Setting {
     pub(crate) boot: String,
     /// Most connections at the same time, all callers together.
     pub(crate) most_connections: usize,
+    /// Whether a pod that takes more than its limit past its ledger loses its GPU processes.
+    pub(crate) evict_unaccounted: bool,
 }
 
 /// A process that is held by its pidfd.
@@ -76,7 +80,7 @@ struct Member {
 #[derive(Debug)]
 struct PodFiles {
     limits: LimitsFile,
-    ledger: Option<LedgerFile>,
+    ledger: Option<Arc<LedgerFile>>,
     /// When one of its processes last submitted work.
     submitted: Millis,
     /// What the pool was told last.
@@ -111,6 +115,8 @@ pub(crate) struct Driver {
     stops: BTreeMap<PodId, Stop>,
     waiting_since: BTreeMap<PodId, Millis>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
+    ledgers: Ledgers,
+    check: accounting::Check,
     counters: Counters,
     records: Vec<Record>,
     effects: Vec<Effect>,
@@ -128,6 +134,7 @@ impl Driver {
         journal: Journal,
         recovered: Recovered,
         qos: Qos,
+        ledgers: Ledgers,
         exits: mpsc::UnboundedSender<ProcessKey>,
     ) -> Self {
         let proc = Proc::default();
@@ -149,6 +156,8 @@ impl Driver {
             stops: BTreeMap::new(),
             waiting_since: BTreeMap::new(),
             looks: BTreeMap::new(),
+            ledgers,
+            check: accounting::Check::default(),
             counters: Counters::default(),
             records: Vec::new(),
             effects: Vec::new(),
@@ -179,7 +188,7 @@ impl Driver {
             Input::Watch { answer } => self.watch(answer),
             Input::Rubbish { from } => self.rubbish(from),
             Input::Closed { from } => self.closed(from),
-            Input::Looked(looks) => self.looked(looks),
+            Input::Looked(observation) => self.observed(observation),
             Input::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());

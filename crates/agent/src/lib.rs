@@ -3,6 +3,7 @@
 //! Programs, people and the kernel speak here; their words become events of the pool (`gpupool_core`), and its
 //! decisions become messages, signals and pages of shared memory. Who gets a card is never decided here.
 
+pub(crate) mod accounting;
 mod books;
 pub mod cards;
 pub mod control;

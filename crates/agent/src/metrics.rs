@@ -2,6 +2,7 @@
 //!
 //! The driver hands over a [`Scrape`]; nothing here keeps state of its own, so a pod that is gone leaves no series.
 
+mod hold;
 mod page;
 
 use gpupool_core::pool::{Millis, PodState, Policy};
@@ -12,6 +13,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+
+use crate::control::HoldStatus;
 
 pub(crate) use page::serve;
 
@@ -32,6 +35,8 @@ pub(crate) struct Counters {
     pub(crate) preemptions: Counter,
     /// Pods whose processes were killed on their card when the grace was over.
     pub(crate) kills: Counter,
+    /// Pods whose GPU processes were ended because they took more than their limit past their ledger.
+    pub(crate) evictions: Counter,
     /// Programs that were refused.
     pub(crate) refusals: Counter,
     /// Messages that were none, or out of turn.
@@ -49,6 +54,7 @@ impl Default for Counters {
             waits: Histogram::new(WAITS),
             preemptions: Counter::default(),
             kills: Counter::default(),
+            evictions: Counter::default(),
             refusals: Counter::default(),
             rubbish: Counter::default(),
             journal_failures: Counter::default(),
@@ -78,6 +84,8 @@ pub(crate) struct PodSample {
     pub(crate) memory_used: Option<u64>,
     /// Index and UUID of its card, while it runs.
     pub(crate) card: Option<(u32, String)>,
+    /// How it is held to its limits.
+    pub(crate) hold: HoldStatus,
 }
 
 /// One card at the moment of a scrape.
@@ -91,6 +99,8 @@ pub(crate) struct CardSample {
     pub(crate) core: u32,
     /// Memory taken by limits, percent.
     pub(crate) memory: u32,
+    /// Processes of no pod that use it.
+    pub(crate) strangers: usize,
 }
 
 /// Everything that the page says.
@@ -252,6 +262,7 @@ impl Scrape {
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         self.pods(&mut encoder)?;
+        self.hold(&mut encoder)?;
         self.cards(&mut encoder)?;
         self.node(&mut encoder)
     }
@@ -298,6 +309,7 @@ mod tests {
             position,
             memory_used: (state == PodState::Running).then_some(3 << 20),
             card: (state == PodState::Running).then(|| (1, "GPU-b".to_owned())),
+            hold: hold::tests::held(state == PodState::Running),
         };
         let counters = Counters::default();
         counters.admitted(Millis(1500));
@@ -309,7 +321,13 @@ mod tests {
                 pod("B \"quoted\" \\", PodState::Ready, Some(1)),
                 pod("C", PodState::Hibernating, None),
             ],
-            cards: vec![CardSample { index: 0, uuid: "GPU-a".to_owned(), core: 50, memory: 100 }],
+            cards: vec![CardSample {
+                index: 0,
+                uuid: "GPU-a".to_owned(),
+                core: 50,
+                memory: 100,
+                strangers: 2,
+            }],
             queue_length: 1,
             oldest_wait: Millis(2500),
             connections: 2,
@@ -343,6 +361,12 @@ mod tests {
             r#"gpushare_preemptions_total{node="a-node",outcome="preempted"} 0"#,
             r#"gpushare_device_limit_ratio{node="a-node",gpu="0",UUID="GPU-a",dimension="core"} 0.5"#,
             r#"gpushare_device_limit_ratio{node="a-node",gpu="0",UUID="GPU-a",dimension="memory"} 1.0"#,
+            r#"gpupool_unaccounted_memory_bytes{NodeName="a-node",pod="A",namespace="default"} 4096"#,
+            r#"gpupool_not_held_processes{NodeName="a-node",pod="A",namespace="default"} 1"#,
+            r#"gpupool_not_held_processes{NodeName="a-node",pod="C",namespace="default"} 0"#,
+            r#"gpupool_hold_info{NodeName="a-node",pod="A",namespace="default",memory="partly",core="unlimited"} 1"#,
+            r#"gpupool_stranger_processes{node="a-node",gpu="0",UUID="GPU-a"} 2"#,
+            r#"gpupool_evictions_total{node="a-node"} 0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

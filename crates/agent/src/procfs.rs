@@ -59,6 +59,11 @@ impl Proc {
         parse_stat(line.get(..length)?).filter(|stat| stat.key.pid == pid)
     }
 
+    /// A process's memory map, to be read.
+    pub(crate) fn memory_map(&self, pid: u32) -> std::io::Result<std::fs::File> {
+        std::fs::File::open(self.root.join(pid.to_string()).join("maps"))
+    }
+
     /// The names of all descriptors of a process, as paths that open what they stand for.
     pub(crate) fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
         let directory = self.root.join(pid.to_string()).join("fd");

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 
+use crate::accounting::observe::{Ledgers, Observer};
 use crate::books::Record;
 use crate::cards::watch::Watch;
 use crate::cards::{self, Cards, CardsError, Source};
@@ -61,6 +62,8 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// The machine's name in the metrics.
     pub node: String,
+    /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
+    pub evict_unaccounted: bool,
 }
 
 impl Settings {
@@ -139,12 +142,14 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         user: settings.surroundings.user,
         boot,
         most_connections,
+        evict_unaccounted: settings.evict_unaccounted,
     };
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
     let told = inbox.clone();
-    watch
-        .run(move |looks| told.blocking_send(Input::Looked(looks)).is_ok())
+    let ledgers = Ledgers::default();
+    Observer::new(watch, ledgers.clone())
+        .run(move |observation| told.blocking_send(Input::Looked(observation)).is_ok())
         .map_err(system("start a thread"))?;
     if let Some(address) = settings.metrics {
         let bound = crate::metrics::serve(address, inbox.clone()).await;
@@ -153,7 +158,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     }
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let driver = Driver::new(setting, cards, journal, recovered, settings.qos, exits);
+    let driver = Driver::new(setting, cards, journal, recovered, settings.qos, ledgers, exits);
     let listener = listen(&socket, settings.surroundings.user)
         .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     say(&format!("listening on {}", socket.display()));

@@ -41,6 +41,9 @@ pub(crate) struct SharedMemory {
 
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread.
 unsafe impl Send for SharedMemory {}
+// SAFETY: through a shared reference only the descriptor, the start and the length can be had; who writes behind the
+// start does so by its own promise, as with the processes that map the same memory.
+unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// Makes zeroed memory of `length` bytes, maps it, and then applies `seals` (with `SEAL` added).

@@ -56,6 +56,10 @@ pub(crate) struct Args {
     /// This machine's name in the metrics [default: the host's name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
+    /// End the GPU processes of a pod that lastingly takes more device memory than its limit without its ledger
+    /// counting it; without this it is only reported
+    #[arg(long)]
+    evict_unaccounted: bool,
 }
 
 /// `--policy`.
@@ -99,6 +103,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         metrics: args.metrics_address,
         node: args.node_name.unwrap_or_else(host_name),
+        evict_unaccounted: args.evict_unaccounted,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(settings))?;

@@ -1,12 +1,14 @@
 //! `gpupool status`: cards, leases and queue, as a table for people or as JSON for programs.
 
+mod remarks;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use gpupool_agent::control::{LeaseStatus, PodStatus, Reply, Request, Status};
+use gpupool_agent::control::{Hold, LeaseStatus, PodStatus, Reply, Request, Status};
 use gpupool_core::pool::PodState;
 
 use crate::ask::SocketArgs;
@@ -64,12 +66,14 @@ fn table(status: &Status) -> String {
     let mut text = lines(&cards);
     if status.pods.is_empty() {
         text.push_str("\nNo pods. Start one with gpupool run --core 50 --memory 50 -- command\n");
+        text.push_str(&remarks::of(status));
         return text;
     }
-    let mut pods = vec![row(["POD", "STATE", "SINCE", "CARD", "CORE", "MEMORY", "USED"])];
+    let mut pods = vec![row(["POD", "STATE", "SINCE", "CARD", "CORE", "MEMORY", "USED", "HELD"])];
     pods.extend(in_order(status).into_iter().map(|pod| pod_row(status, pod)));
     text.push('\n');
     text.push_str(&lines(&pods));
+    text.push_str(&remarks::of(status));
     text
 }
 
@@ -85,7 +89,7 @@ fn in_order(status: &Status) -> Vec<&PodStatus> {
     pods
 }
 
-fn pod_row(status: &Status, pod: &PodStatus) -> [String; 7] {
+fn pod_row(status: &Status, pod: &PodStatus) -> [String; 8] {
     let lease = status.leases.iter().find(|lease| lease.pod == pod.name);
     let waiting = status.queue.iter().find(|waiting| waiting.pod == pod.name);
     let state = match (pod.state, waiting) {
@@ -105,6 +109,7 @@ fn pod_row(status: &Status, pod: &PodStatus) -> [String; 7] {
         pod.core.to_string(),
         pod.memory.to_string(),
         lease.map_or_else(|| "-".to_owned(), used),
+        held(pod.hold.memory).to_owned(),
     ]
 }
 
@@ -113,6 +118,16 @@ fn used(lease: &LeaseStatus) -> String {
     match lease.memory_used_bytes {
         Some(bytes) => format!("{} of {} MiB", mebibytes(bytes), mebibytes(lease.memory_limit_bytes)),
         None => format!("? of {} MiB", mebibytes(lease.memory_limit_bytes)),
+    }
+}
+
+/// What holds a pod, in a word.
+const fn held(by: Hold) -> &'static str {
+    match by {
+        Hold::Unused => "-",
+        Hold::Unlimited | Hold::Shim => "yes",
+        Hold::Partly => "partly",
+        Hold::Nothing => "NO",
     }
 }
 

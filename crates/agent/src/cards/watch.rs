@@ -1,8 +1,7 @@
-//! What NVML says about the cards, once a second, from a thread of its own: a card that hangs may keep a question
-//! waiting for long, and must not keep the pool waiting.
+//! What NVML says about the cards. A thread of the agent's asks once a second.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use gpupool_core::pool::CardUuid;
 use nvml_wrapper::Nvml;
@@ -10,9 +9,6 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
 use super::{CardsError, Probe};
-
-/// How often the cards are looked at.
-const PERIOD: Duration = Duration::from_secs(1);
 
 /// One look at one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +19,8 @@ pub struct Look {
     pub lost: bool,
     /// Utilisation of the whole card, percent; `None` where NVML does not say.
     pub utilisation: Option<u32>,
-    /// Memory by process id, in bytes.
-    pub processes: Vec<(u32, u64)>,
+    /// Memory by process id, in bytes; `None` where NVML does not say.
+    pub processes: Vec<(u32, Option<u64>)>,
 }
 
 /// NVML, open.
@@ -65,26 +61,20 @@ impl Watch {
             return Look { lost: is_loss(&failure), ..look };
         }
         look.utilisation = device.utilization_rates().ok().map(|rates| rates.gpu);
-        let processes = device.running_compute_processes().unwrap_or_default();
-        look.processes = processes
-            .into_iter()
-            .map(|process| match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => (process.pid, bytes),
-                UsedGpuMemory::Unavailable => (process.pid, 0),
-            })
-            .collect();
+        look.processes = processes_of(&device);
         look
     }
+}
 
-    /// Looks once a second for as long as `tell` wants to hear more.
-    pub fn run(self, tell: impl Fn(Vec<Look>) -> bool + Send + 'static) -> std::io::Result<()> {
-        let looking = move || {
-            while tell(self.look()) {
-                std::thread::sleep(PERIOD);
-            }
-        };
-        std::thread::Builder::new().name("cards".to_owned()).spawn(looking).map(drop)
-    }
+/// The processes on a card, whether they compute or draw; who does both is one process.
+fn processes_of(device: &nvml_wrapper::Device<'_>) -> Vec<(u32, Option<u64>)> {
+    let computing = device.running_compute_processes().unwrap_or_default();
+    let drawing = device.running_graphics_processes().unwrap_or_default();
+    let processes = computing.into_iter().chain(drawing).map(|process| match process.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => (process.pid, Some(bytes)),
+        UsedGpuMemory::Unavailable => (process.pid, None),
+    });
+    processes.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 /// Device memory that a process takes on a card, in bytes, if NVML says so.

@@ -5,6 +5,8 @@ use gpupool_core::pool::{PodState, Policy};
 use gpupool_core::share::Share;
 use serde::{Deserialize, Serialize};
 
+pub use crate::accounting::WhyNotHeld;
+
 /// Everything about one agent's cards and pods, of one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,6 +29,8 @@ pub struct Status {
     pub queue: Vec<QueueStatus>,
     /// All pods by name.
     pub pods: Vec<PodStatus>,
+    /// Processes of no pod that use one of the cards: reported, never touched.
+    pub strangers: Vec<StrangerStatus>,
 }
 
 /// When pods make room for others.
@@ -135,4 +139,63 @@ pub struct PodStatus {
     pub pids: Vec<u32>,
     /// True once it was told to stop.
     pub stopping: bool,
+    /// How it is held to its limits.
+    pub hold: HoldStatus,
+}
+
+/// How strongly a pod is held, by what NVML showed in the last second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldStatus {
+    /// To its memory limit.
+    pub memory: Hold,
+    /// To its core limit.
+    pub core: Hold,
+    /// Memory that NVML shows of its processes and its ledger does not count, in bytes; `null` where either is not
+    /// known.
+    pub unaccounted_bytes: Option<u64>,
+    /// Its GPU processes that nothing holds.
+    pub not_held: Vec<NotHeldStatus>,
+}
+
+/// What holds a pod to a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Hold {
+    /// Nothing is needed: it has no GPU process.
+    Unused,
+    /// Nothing is needed: its limit is the whole card.
+    Unlimited,
+    /// The shim, in every GPU process of the pod.
+    Shim,
+    /// The shim, in some of them only.
+    Partly,
+    /// Nothing.
+    Nothing,
+}
+
+/// A GPU process that nothing holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotHeldStatus {
+    /// Its id.
+    pub pid: u32,
+    /// Index of the card.
+    pub card: u32,
+    /// Memory that it takes there, in bytes; `null` where NVML does not say.
+    pub memory_bytes: Option<u64>,
+    /// Why it is not held.
+    pub why: WhyNotHeld,
+}
+
+/// A process of no pod on a card of the pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StrangerStatus {
+    /// Its id.
+    pub pid: u32,
+    /// Index of the card.
+    pub card: u32,
+    /// Memory that it takes there, in bytes; `null` where NVML does not say.
+    pub memory_bytes: Option<u64>,
 }

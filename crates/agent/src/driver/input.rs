@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_seqpacket::UnixSeqpacket;
 
 use super::ConnectionId;
-use crate::cards::watch::Look;
+use crate::accounting::observe::Observation;
 use crate::control::{Reply, Request};
 use crate::metrics::Scrape;
 use crate::peer::Held;
@@ -62,7 +62,7 @@ pub(crate) enum Input {
         from: ConnectionId,
     },
     /// NVML was asked.
-    Looked(Vec<Look>),
+    Looked(Observation),
     /// Somebody reads the metrics.
     Scrape {
         /// Where they go.

@@ -5,6 +5,7 @@
 
 use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState};
 use gpupool_wire::NO_CARD;
@@ -384,7 +385,7 @@ impl Driver {
         }
         let ledger = LedgerFile::create()?;
         let inode = ledger.inode();
-        self.files_of(pod)?.ledger = Some(ledger);
+        self.files_of(pod)?.ledger = Some(Arc::new(ledger));
         if let Some(group) = self.books.group(pod).cloned() {
             let group = Group { ledger: Some(inode), ..group };
             self.record(Record::Group { pod: pod.clone(), group });
@@ -399,7 +400,7 @@ impl Driver {
         ledger: std::io::Result<LedgerFile>,
     ) -> std::io::Result<()> {
         let ledger = ledger?;
-        self.files_of(pod)?.ledger = Some(ledger);
+        self.files_of(pod)?.ledger = Some(Arc::new(ledger));
         Ok(())
     }
 
@@ -441,7 +442,7 @@ impl Driver {
     }
 
     /// Looks at a slot; nothing while a restarted agent has not got the ledger back.
-    fn slot<T>(&self, pod: &PodId, slot: u32, look: impl FnOnce(&Slot) -> T) -> Option<T> {
+    pub(super) fn slot<T>(&self, pod: &PodId, slot: u32, look: impl FnOnce(&Slot) -> T) -> Option<T> {
         let ledger = self.files.get(pod)?.ledger.as_ref()?;
         ledger.with(|ledger| ledger.slot(slot).map(look))?
     }

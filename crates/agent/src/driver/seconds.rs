@@ -13,6 +13,7 @@ impl Driver {
     pub(super) fn every_second(&mut self, now: Millis) {
         self.give_up_the_silent(now);
         self.watch_idleness(now);
+        self.continue_evictions(now);
     }
 
     /// Tells the pool who began or ceased to be idle.
@@ -57,7 +58,7 @@ impl Driver {
         asked.unwrap_or(true)
     }
 
-    /// NVML has looked at the cards.
+    /// Tells the pool which cards work.
     pub(super) fn looked(&mut self, looks: Vec<Look>) {
         for look in looks {
             let lost = self.pool.cards().find(|card| *card.uuid == look.card).map(|card| card.lost);

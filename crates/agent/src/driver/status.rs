@@ -35,6 +35,7 @@ impl Driver {
                 })
                 .collect(),
             pods: self.pod_statuses(),
+            strangers: self.stranger_statuses(),
         }
     }
 
@@ -91,6 +92,7 @@ impl Driver {
                 run_pid: group.and_then(|group| group.run).map(|run| run.pid),
                 pids: self.books.members_of(view.pod).iter().map(|key| key.pid).collect(),
                 stopping: view.leaving || group.is_some_and(|group| group.stopping),
+                hold: self.hold_status(&view),
             }
         };
         self.pool.pods().map(status).collect()
@@ -113,12 +115,14 @@ impl Driver {
                 let (_, info) = self.cards.find(lease.card)?;
                 Some((info.index, info.uuid.to_string()))
             }),
+            hold: self.hold_status(&view),
         };
         let card = |card: gpupool_core::pool::CardView<'_>| CardSample {
             index: card.index,
             uuid: card.uuid.to_string(),
             core: card.core_used,
             memory: card.memory_used,
+            strangers: self.strangers_on(card.uuid),
         };
         Scrape {
             node: self.setting.node.clone(),

@@ -1,0 +1,227 @@
+//! The agent's own check on the shim: who uses the cards without being held, and who takes more than is counted.
+//!
+//! What follows from a look is decided in [`crate::accounting`]; here the processes get their pods, findings are said,
+//! and where the agent's setting says so, a pod that takes more than its limit loses its GPU processes.
+
+use std::collections::BTreeMap;
+
+use gpupool_core::pool::{CardUuid, Millis, PodId, PodView};
+use gpupool_core::share::Percent;
+use gpupool_wire::ledger::Slot;
+use rustix::process::Signal;
+
+use super::publish::share_of;
+use super::{Driver, clock, say};
+use crate::accounting::observe::{Observation, Sighting};
+use crate::accounting::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
+use crate::control::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
+use crate::identity::Identify as _;
+use crate::peer::Held;
+use crate::procfs::ProcessKey;
+
+/// What the looks at the cards have shown, and what is being done about it.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    accounts: Accounts,
+    /// The last look, by pod.
+    readings: BTreeMap<PodId, Reading>,
+    /// Processes of no pod in the last look.
+    strangers: Vec<GpuProcess>,
+    evictions: BTreeMap<PodId, Eviction>,
+}
+
+/// A pod whose GPU processes are being ended.
+#[derive(Debug)]
+struct Eviction {
+    targets: Vec<Held>,
+    kill_at: Millis,
+}
+
+/// Whose process a sighting shows.
+enum Owner {
+    /// A pod's, and the shim holds it.
+    Held(PodId),
+    /// A pod's, and nothing holds it.
+    NotHeld(PodId),
+    /// Nobody's.
+    Stranger,
+}
+
+impl Driver {
+    /// NVML has looked at the cards.
+    pub(super) fn observed(&mut self, observation: Observation) {
+        self.looked(observation.looks);
+        let (readings, strangers) = self.readings(&observation.sightings, &observation.counted);
+        for finding in self.check.accounts.look(&readings, &strangers) {
+            self.found(&finding, &observation.sightings);
+        }
+        self.check.readings = readings.into_iter().map(|reading| (reading.pod.clone(), reading)).collect();
+        self.check.strangers = strangers;
+        let ledgers = self.files.iter().filter_map(|(pod, files)| Some((pod.clone(), files.ledger.clone()?)));
+        self.ledgers.replace(ledgers.collect());
+    }
+
+    /// Sorts what was seen by pod.
+    fn readings(
+        &self,
+        sightings: &[Sighting],
+        counted: &BTreeMap<PodId, u64>,
+    ) -> (Vec<Reading>, Vec<GpuProcess>) {
+        let mut readings: BTreeMap<PodId, Reading> = BTreeMap::new();
+        let mut strangers = Vec::new();
+        for sighting in sightings {
+            let owner = self.owner_of(sighting);
+            let (pod, held) = match owner {
+                Owner::Held(pod) => (pod, true),
+                Owner::NotHeld(pod) => (pod, false),
+                Owner::Stranger => {
+                    strangers.push(sighting.process.clone());
+                    continue;
+                }
+            };
+            let reading = readings.entry(pod).or_insert_with_key(|pod| self.empty_reading(pod, counted));
+            if held {
+                reading.held.push(sighting.process.clone());
+            } else {
+                reading.not_held.push((sighting.process.clone(), sighting.why_not_held));
+            }
+        }
+        (readings.into_values().collect(), strangers)
+    }
+
+    fn empty_reading(&self, pod: &PodId, counted: &BTreeMap<PodId, u64>) -> Reading {
+        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+        let now = ledger.and_then(|ledger| ledger.with(|ledger| ledger.charged()));
+        Reading {
+            pod: pod.clone(),
+            held: Vec::new(),
+            not_held: Vec::new(),
+            counted: now.map(|now| now.max(counted.get(pod).copied().unwrap_or(0))),
+            limit: self.memory_limit(pod),
+        }
+    }
+
+    /// What a pod's lease allows, in bytes; 0 without one.
+    fn memory_limit(&self, pod: &PodId) -> u64 {
+        let lease = self.pool.pod(pod).and_then(|view| view.lease);
+        let limit = |card: &CardUuid, percent| Some(share_of(self.cards.find(card)?.1.total_memory, percent));
+        lease.and_then(|lease| limit(lease.card, lease.limits.memory)).unwrap_or(0)
+    }
+
+    fn owner_of(&self, sighting: &Sighting) -> Owner {
+        if let Some(process) = self.books.process(sighting.key) {
+            // Where a restarted agent has not got the ledger back, the process has the benefit of the doubt.
+            let counted = self
+                .slot(&process.pod, process.slot, |slot: &Slot| {
+                    slot.contexts() > 0 || slot.committed() > 0 || slot.pending() > 0
+                })
+                .unwrap_or(true);
+            // It has introduced itself and counts nothing, and yet there is more than a driver leaves behind.
+            let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
+            return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
+        }
+        match self.identity.pod_of(sighting.key, None) {
+            Ok(pod) => Owner::NotHeld(pod.into()),
+            Err(_) => Owner::Stranger,
+        }
+    }
+
+    fn found(&mut self, finding: &Finding, sightings: &[Sighting]) {
+        match finding {
+            Finding::OverLimit { pod, .. } if self.setting.evict_unaccounted => {
+                if !self.check.evictions.contains_key(pod) {
+                    self.counters.evictions.inc();
+                    say(&format!("{finding}: its GPU programs are ended"));
+                    self.evict(pod, sightings);
+                }
+            }
+            Finding::OverLimit { .. } => {}
+            _ => say(&finding.to_string()),
+        }
+    }
+
+    /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that
+    /// hold it.
+    fn evict(&mut self, pod: &PodId, sightings: &[Sighting]) {
+        let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::Held(owner) | Owner::NotHeld(owner) if owner == *pod);
+        let keys: Vec<ProcessKey> = sightings.iter().filter(mine).map(|sighting| sighting.key).collect();
+        let mut targets = Vec::new();
+        for key in keys {
+            // One that has ended meanwhile needs no signal.
+            let Ok(held) = Held::by_key(&self.proc, key) else { continue };
+            if let Err(failure) = held.signal(Signal::TERM) {
+                say(&format!("cannot send a signal to process {}: {failure}", key.pid));
+            }
+            targets.push(held);
+        }
+        let kill_at = clock().after(self.pool.qos().grace);
+        self.check.evictions.insert(pod.clone(), Eviction { targets, kill_at });
+    }
+
+    /// Kills whom the grace did not end, and forgets evictions that are over.
+    pub(super) fn continue_evictions(&mut self, now: Millis) {
+        for eviction in self.check.evictions.values_mut() {
+            eviction.targets.retain(|target| !target.has_ended());
+            if eviction.kill_at > now {
+                continue;
+            }
+            for target in &eviction.targets {
+                // It may end this moment by itself; what can't be killed is tried again.
+                let _ = target.signal(Signal::KILL);
+            }
+        }
+        let over = self.check.evictions.extract_if(.., |_, eviction| eviction.targets.is_empty());
+        for (pod, _) in over {
+            self.check.accounts.forget(&pod);
+        }
+    }
+
+    /// How a pod is held, by the last look.
+    pub(super) fn hold_status(&self, pod: &PodView<'_>) -> HoldStatus {
+        let Some(reading) = self.check.readings.get(pod.pod) else {
+            return HoldStatus {
+                memory: Hold::Unused,
+                core: Hold::Unused,
+                unaccounted_bytes: Some(0),
+                not_held: Vec::new(),
+            };
+        };
+        let memory = match (reading.held.is_empty(), reading.not_held.is_empty()) {
+            (_, true) => Hold::Shim,
+            (false, false) => Hold::Partly,
+            (true, false) => Hold::Nothing,
+        };
+        let limits = pod.lease.as_ref().map_or_else(|| pod.spec.limits(), |lease| lease.limits);
+        let not_held = |(process, why): &(GpuProcess, _)| NotHeldStatus {
+            pid: process.pid,
+            card: self.card_index(&process.card),
+            memory_bytes: process.bytes,
+            why: *why,
+        };
+        HoldStatus {
+            memory,
+            core: if limits.core == Percent::WHOLE { Hold::Unlimited } else { memory },
+            unaccounted_bytes: reading.unaccounted(),
+            not_held: reading.not_held.iter().map(not_held).collect(),
+        }
+    }
+
+    /// Processes of no pod in the last look.
+    pub(super) fn stranger_statuses(&self) -> Vec<StrangerStatus> {
+        let status = |process: &GpuProcess| StrangerStatus {
+            pid: process.pid,
+            card: self.card_index(&process.card),
+            memory_bytes: process.bytes,
+        };
+        self.check.strangers.iter().map(status).collect()
+    }
+
+    /// How many of them use a card.
+    pub(super) fn strangers_on(&self, card: &CardUuid) -> usize {
+        self.check.strangers.iter().filter(|process| process.card == *card).count()
+    }
+
+    fn card_index(&self, card: &CardUuid) -> u32 {
+        self.cards.find(card).map_or(0, |(_, info)| info.index)
+    }
+}
