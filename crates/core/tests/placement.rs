@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use gpupool_core::placement::{Card, Cluster, Demand, NodeFacts, PodFacts, Unfit};
-use gpupool_core::pool::{CardUuid, Policy};
+use gpupool_core::pool::CardUuid;
 use gpupool_core::share::{Percent, Share};
+use gpupool_core::sharing::Policy;
 use proptest::prelude::*;
 
 fn share(text: &str) -> Share {
@@ -25,7 +26,7 @@ fn card(index: u32, healthy: bool) -> Card {
     Card { uuid: CardUuid::from(format!("GPU-{index}")), index, healthy }
 }
 
-fn node(policy: Option<Policy>, cards: u32) -> NodeFacts {
+fn node(policy: Policy, cards: u32) -> NodeFacts {
     NodeFacts { policy, cards: Some((0..cards).map(|index| card(index, true)).collect()) }
 }
 
@@ -39,7 +40,7 @@ fn place(cluster: &mut Cluster, uid: &str, demand: Demand, node: &str) -> Result
 #[test]
 fn three_pods_of_60_do_not_fit_on_two_cards() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("n", node(Some(Policy::Static), 2));
+    cluster.node_seen("n", node(Policy::Static, 2));
     let first = place(&mut cluster, "a", in_static("60"), "n").unwrap();
     let second = place(&mut cluster, "b", in_static("60"), "n").unwrap();
     assert_ne!(first, second);
@@ -50,7 +51,7 @@ fn three_pods_of_60_do_not_fit_on_two_cards() {
 #[test]
 fn requests_decide_the_room_and_limits_do_not() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("n", node(Some(Policy::Static), 1));
+    cluster.node_seen("n", node(Policy::Static, 1));
     for uid in ["a", "b"] {
         assert!(place(&mut cluster, uid, in_static("50:100"), "n").is_ok());
     }
@@ -60,7 +61,7 @@ fn requests_decide_the_room_and_limits_do_not() {
 #[test]
 fn the_card_that_is_left_fullest_is_taken() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("n", node(Some(Policy::Static), 2));
+    cluster.node_seen("n", node(Policy::Static, 2));
     assert_eq!(place(&mut cluster, "a", in_static("30"), "n").unwrap().unwrap().as_str(), "GPU-0");
     assert_eq!(place(&mut cluster, "b", in_static("30"), "n").unwrap().unwrap().as_str(), "GPU-0");
     assert_eq!(place(&mut cluster, "c", in_static("50"), "n").unwrap().unwrap().as_str(), "GPU-1");
@@ -71,7 +72,7 @@ fn the_card_that_is_left_fullest_is_taken() {
 fn a_lost_card_takes_nobody() {
     let mut cluster = Cluster::default();
     let cards = Some(vec![card(0, false), card(1, true)]);
-    cluster.node_seen("n", NodeFacts { policy: Some(Policy::Static), cards });
+    cluster.node_seen("n", NodeFacts { policy: Policy::Static, cards });
     assert_eq!(place(&mut cluster, "a", in_static("80"), "n").unwrap().unwrap().as_str(), "GPU-1");
     assert_eq!(place(&mut cluster, "b", in_static("80"), "n"), Err(Unfit::NoRoom));
 }
@@ -79,10 +80,10 @@ fn a_lost_card_takes_nobody() {
 #[test]
 fn pods_go_where_their_policy_is_in_force_and_exclusive_ones_where_none_is() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("plain", node(None, 2));
-    cluster.node_seen("pool", node(Some(Policy::SharePool), 2));
-    cluster.node_seen("static", node(Some(Policy::Static), 2));
-    cluster.node_seen("silent", NodeFacts { policy: Some(Policy::Static), cards: None });
+    cluster.node_seen("plain", node(Policy::None, 2));
+    cluster.node_seen("pool", node(Policy::SharePool, 2));
+    cluster.node_seen("static", node(Policy::Static, 2));
+    cluster.node_seen("silent", NodeFacts { policy: Policy::Static, cards: None });
     let pool = fixed(Policy::SharePool, "10:100", "10:100");
     let answers = |demand| ["plain", "pool", "static", "silent"].map(|node| cluster.fits(demand, node));
     let (wants_pool, wants_static) = (Policy::SharePool, Policy::Static);
@@ -120,7 +121,7 @@ fn pods_go_where_their_policy_is_in_force_and_exclusive_ones_where_none_is() {
 #[test]
 fn a_pick_counts_until_it_is_seen_or_came_to_nothing() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("n", node(Some(Policy::Static), 1));
+    cluster.node_seen("n", node(Policy::Static, 1));
     place(&mut cluster, "a", in_static("60"), "n").unwrap();
     // News of before the pick.
     cluster.pod_seen("a", None);
@@ -143,7 +144,7 @@ fn a_pick_counts_until_it_is_seen_or_came_to_nothing() {
 #[test]
 fn a_pod_whose_card_is_not_known_yet_is_counted_somewhere() {
     let mut cluster = Cluster::default();
-    cluster.node_seen("n", node(Some(Policy::Static), 2));
+    cluster.node_seen("n", node(Policy::Static, 2));
     for uid in ["a", "b"] {
         let facts = PodFacts { node: "n".to_owned(), demand: in_static("60"), card: None };
         cluster.pod_seen(uid, Some(facts));
@@ -172,12 +173,12 @@ fn reasons_hold_no_percent_sign_and_no_name() {
 fn scores_lead_static_pods_to_full_cards_and_pool_pods_to_short_queues() {
     let mut cluster = Cluster::default();
     for name in ["empty", "used"] {
-        cluster.node_seen(name, node(Some(Policy::Static), 2));
+        cluster.node_seen(name, node(Policy::Static, 2));
     }
     place(&mut cluster, "a", in_static("50"), "used").unwrap();
     assert!(cluster.score(in_static("50"), "used") > cluster.score(in_static("50"), "empty"));
     for name in ["empty", "used"] {
-        cluster.node_seen(name, node(Some(Policy::SharePool), 2));
+        cluster.node_seen(name, node(Policy::SharePool, 2));
     }
     let pool = fixed(Policy::SharePool, "10:100", "10:100");
     for uid in ["b", "c", "d"] {
@@ -188,9 +189,9 @@ fn scores_lead_static_pods_to_full_cards_and_pool_pods_to_short_queues() {
 }
 
 /// What may happen to a small cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
-    Node { name: u8, policy: Option<Policy>, cards: Option<u8>, sick: u8 },
+    Node { name: u8, policy: Policy, cards: Option<u8>, sick: u8 },
     NodeGone { name: u8 },
     Place { uid: u8, name: u8, request: u8 },
     Seen { uid: u8, name: u8, request: u8, card: Option<u8> },
@@ -200,9 +201,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let policy = prop_oneof![
-        3 => Just(Some(Policy::Static)),
-        1 => Just(Some(Policy::SharePool)),
-        1 => Just(None),
+        3 => Just(Policy::Static),
+        1 => Just(Policy::SharePool),
+        1 => Just(Policy::None),
     ];
     prop_oneof![
         (0..3_u8, policy, proptest::option::weighted(0.8, 0..4_u8), 0..16_u8)
@@ -258,11 +259,11 @@ impl Naive {
     fn card(&self, name: &str, request: u8) -> Result<CardUuid, Unfit> {
         let facts = self.nodes.get(name).ok_or(Unfit::Unknown)?;
         match facts.policy {
-            None => return Err(Unfit::NotShared { wanted: Policy::Static }),
-            Some(Policy::SharePool) => {
+            Policy::None => return Err(Unfit::NotShared { wanted: Policy::Static }),
+            Policy::SharePool => {
                 return Err(Unfit::OtherPolicy { in_force: Policy::SharePool, wanted: Policy::Static });
             }
-            Some(Policy::Static) => {}
+            Policy::Static => {}
         }
         let left = self.left(name).ok_or(Unfit::CardsUnknown)?;
         let fitting = left.iter().filter(|(_, free)| **free >= u32::from(request));

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::pool::{CardUuid, Policy};
+use crate::pool::CardUuid;
+
+use crate::sharing::Policy;
 
 use super::room::{self, Card, Room};
 use super::{Demand, Unfit};
@@ -11,7 +13,7 @@ use super::{Demand, Unfit};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeFacts {
     /// The share policy in force.
-    pub policy: Option<Policy>,
+    pub policy: Policy,
     /// The cards, once its agent has named them.
     pub cards: Option<Vec<Card>>,
 }
@@ -90,12 +92,16 @@ impl Cluster {
         if let Some(nodes) = nodes {
             let gone: Vec<String> =
                 self.nodes.keys().filter(|name| !nodes.contains(*name)).cloned().collect();
-            gone.iter().for_each(|name| self.node_gone(name));
+            for name in gone {
+                self.node_gone(&name);
+            }
         }
         if let Some(pods) = pods {
             let gone = |uid: &&String| !pods.contains(*uid) && !self.assumed.contains(*uid);
             let gone: Vec<String> = self.pods.keys().filter(gone).cloned().collect();
-            gone.iter().for_each(|uid| self.pod_gone(uid));
+            for uid in gone {
+                self.pod_gone(&uid);
+            }
         }
     }
 
@@ -116,15 +122,16 @@ impl Cluster {
     /// Whether a pod may go to a node.
     pub fn fits(&self, demand: Demand, node: &str) -> Result<(), Unfit> {
         let (node, facts) = self.seen(node)?;
-        match (demand, facts.policy) {
-            (Demand::None, _) | (Demand::Exclusive, None) => Ok(()),
-            (Demand::Exclusive, Some(in_force)) => Err(Unfit::Shares { in_force }),
-            (Demand::Shared { policy, .. }, None) => Err(Unfit::NotShared { wanted: policy }),
-            (Demand::Shared { policy, .. }, Some(in_force)) if policy != in_force => {
-                Err(Unfit::OtherPolicy { in_force, wanted: policy })
+        match demand {
+            Demand::Exclusive if facts.policy.shares() => Err(Unfit::Shares { in_force: facts.policy }),
+            Demand::Shared { policy, .. } if !facts.policy.shares() => {
+                Err(Unfit::NotShared { wanted: policy })
             }
-            (Demand::Shared { policy: Policy::SharePool, .. }, _) => Ok(()),
-            (Demand::Shared { policy: Policy::Static, .. }, _) => self.place(demand, node).map(|_| ()),
+            Demand::Shared { policy, .. } if policy != facts.policy => {
+                Err(Unfit::OtherPolicy { in_force: facts.policy, wanted: policy })
+            }
+            Demand::Shared { policy: Policy::Static, .. } => place(demand, node).map(|_| ()),
+            Demand::None | Demand::Exclusive | Demand::Shared { .. } => Ok(()),
         }
     }
 
@@ -135,7 +142,7 @@ impl Cluster {
         match demand {
             Demand::Shared { policy: Policy::Static, .. } => {
                 let (node, _) = self.seen(node)?;
-                let room = self.place(demand, node)?;
+                let room = place(demand, node)?;
                 Ok(Some(room.card.uuid.clone()))
             }
             Demand::None | Demand::Exclusive | Demand::Shared { .. } => Ok(None),
@@ -150,14 +157,14 @@ impl Cluster {
         let Ok((node, facts)) = self.seen(node) else { return 0 };
         let Demand::Shared { policy, core, memory } = demand else { return 0 };
         match policy {
-            Policy::SharePool => {
+            Policy::SharePool | Policy::None => {
                 let cards = facts.cards.as_ref().map_or(1, |cards| cards.len().max(1));
                 let cards = u32::try_from(cards).unwrap_or(u32::MAX);
                 let promised = node.promised.saturating_add(u32::from(core.limit().get()));
                 tenth(10 * cards.saturating_mul(100), cards.saturating_mul(100).saturating_add(promised))
             }
             Policy::Static => {
-                let Ok(room) = self.place(demand, node) else { return 0 };
+                let Ok(room) = place(demand, node) else { return 0 };
                 let asked = u32::from(core.request().get()) + u32::from(memory.request().get());
                 tenth(10 * (200 - room.left().saturating_sub(asked)), 200)
             }
@@ -172,14 +179,6 @@ impl Cluster {
     fn seen(&self, node: &str) -> Result<(&Node, &NodeFacts), Unfit> {
         let node = self.nodes.get(node).ok_or(Unfit::Unknown)?;
         Ok((node, node.facts.as_ref().ok_or(Unfit::Unknown)?))
-    }
-
-    fn place<'a>(&self, demand: Demand, node: &'a Node) -> Result<&'a Room, Unfit> {
-        if node.facts.as_ref().is_none_or(|facts| facts.cards.is_none()) {
-            return Err(Unfit::CardsUnknown);
-        }
-        let requests = demand.requests().ok_or(Unfit::NoRoom)?;
-        room::fullest(&node.rooms, requests).and_then(|place| node.rooms.get(place)).ok_or(Unfit::NoRoom)
     }
 
     fn put(&mut self, uid: &str, facts: PodFacts) {
@@ -216,6 +215,15 @@ impl Cluster {
         node.promised = promised.sum();
         node.rooms = rooms;
     }
+}
+
+/// The room that the rule gives to a pod with a share.
+fn place(demand: Demand, node: &Node) -> Result<&Room, Unfit> {
+    if node.facts.as_ref().is_none_or(|facts| facts.cards.is_none()) {
+        return Err(Unfit::CardsUnknown);
+    }
+    let requests = demand.requests().ok_or(Unfit::NoRoom)?;
+    room::fullest(&node.rooms, requests).and_then(|place| node.rooms.get(place)).ok_or(Unfit::NoRoom)
 }
 
 /// `part` of `whole`, rounded, as a score.

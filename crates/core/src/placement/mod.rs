@@ -9,10 +9,8 @@
 mod cluster;
 mod room;
 
-use std::fmt;
-
-use crate::pool::Policy;
 use crate::share::{Percent, Share};
+use crate::sharing::Policy;
 
 pub use cluster::{Cluster, NodeFacts, PodFacts};
 pub use room::{Card, Room};
@@ -53,13 +51,13 @@ pub enum Unfit {
     #[error("gpupool has not seen this node yet")]
     Unknown,
     /// The pod wants a share, and the node shares nothing.
-    #[error("no gpu share policy is in force (label the node alibabacloud.com/gpu-share-policy={})", name(*wanted))]
+    #[error("no gpu share policy is in force (label the node alibabacloud.com/gpu-share-policy={})", wanted)]
     NotShared {
         /// The pod's policy.
         wanted: Policy,
     },
     /// The pod wants another policy than the one in force.
-    #[error("the gpu share policy in force is {}, the pod is for {}", name(*in_force), name(*wanted))]
+    #[error("the gpu share policy in force is {}, the pod is for {}", in_force, wanted)]
     OtherPolicy {
         /// The node's policy.
         in_force: Policy,
@@ -67,7 +65,7 @@ pub enum Unfit {
         wanted: Policy,
     },
     /// The pod wants whole cards, and the node shares them.
-    #[error("its cards are shared ({}), the pod asks for whole ones (nvidia.com/gpu)", name(*in_force))]
+    #[error("its cards are shared ({}), the pod asks for whole ones (nvidia.com/gpu)", in_force)]
     Shares {
         /// The node's policy.
         in_force: Policy,
@@ -84,21 +82,5 @@ impl Unfit {
     /// Whether room made by other pods' leaving could change it.
     pub const fn may_be_resolved_by_room(self) -> bool {
         matches!(self, Self::NoRoom)
-    }
-}
-
-/// The policy as labels name it.
-fn name(policy: Policy) -> PolicyName {
-    PolicyName(policy)
-}
-
-struct PolicyName(Policy);
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Policy::SharePool => "share-pool",
-            Policy::Static => "static",
-        })
     }
 }
