@@ -17,6 +17,7 @@ mod controller;
 mod deploy_labels;
 mod dry_run;
 mod election;
+pub mod extender;
 pub mod finding;
 pub mod index;
 mod judgement;

@@ -1,0 +1,122 @@
+//! The scheduler's extender protocol, v1: names as `k8s.io/kube-scheduler/extender/v1` has them, as far as they are
+//! used. Keys are written in capitals there; of a pod only what matters here is read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What `filter` and `prioritize` are asked.
+#[derive(Debug, Deserialize)]
+pub(super) struct Arguments<'a> {
+    #[serde(rename = "Pod")]
+    pub(super) pod: Pod,
+    /// Nothing when the scheduler sends whole nodes instead, which it does unless it is told `nodeCacheCapable`.
+    #[serde(rename = "NodeNames", borrow, default)]
+    pub(super) node_names: Option<Vec<Cow<'a, str>>>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(body)
+    }
+}
+
+/// A pod, as far as its place depends on it.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Pod {
+    #[serde(default)]
+    pub(super) metadata: Metadata,
+    #[serde(default)]
+    pub(super) spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Metadata {
+    #[serde(default)]
+    pub(super) uid: String,
+    #[serde(default)]
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spec {
+    #[serde(default)]
+    pub(super) containers: Vec<Container>,
+    #[serde(default)]
+    pub(super) init_containers: Option<Vec<Container>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Container {
+    #[serde(default)]
+    pub(super) resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Resources {
+    #[serde(default)]
+    pub(super) requests: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub(super) limits: Option<BTreeMap<String, String>>,
+}
+
+/// The answer to `filter`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct FilterResult {
+    #[serde(rename = "NodeNames")]
+    pub(super) node_names: Vec<String>,
+    /// Where the pod does not fit now; pods that leave may change it.
+    #[serde(rename = "FailedNodes")]
+    pub(super) failed_nodes: BTreeMap<String, String>,
+    /// Where it does not fit, whoever leaves.
+    #[serde(rename = "FailedAndUnresolvableNodes")]
+    pub(super) unresolvable: BTreeMap<String, String>,
+    #[serde(rename = "Error", skip_serializing_if = "String::is_empty")]
+    pub(super) error: String,
+}
+
+impl FilterResult {
+    pub(super) fn error(error: String) -> Self {
+        Self { error, ..Self::default() }
+    }
+}
+
+/// One line of the answer to `prioritize`.
+#[derive(Debug, Serialize)]
+pub(super) struct HostPriority {
+    #[serde(rename = "Host")]
+    pub(super) host: String,
+    /// 0 to 10.
+    #[serde(rename = "Score")]
+    pub(super) score: i64,
+}
+
+/// What `bind` is asked.
+#[derive(Debug, Deserialize)]
+pub(super) struct BindArguments {
+    #[serde(rename = "PodName")]
+    pub(super) name: String,
+    #[serde(rename = "PodNamespace")]
+    pub(super) namespace: String,
+    #[serde(rename = "PodUID")]
+    pub(super) uid: String,
+    #[serde(rename = "Node")]
+    pub(super) node: String,
+}
+
+impl BindArguments {
+    pub(super) fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(body)
+    }
+}
+
+/// The answer to `bind`; an empty error means that the pod is bound.
+#[derive(Debug, Serialize)]
+pub(super) struct BindResult {
+    #[serde(rename = "Error")]
+    pub(super) error: String,
+}
