@@ -1,9 +1,18 @@
-//! Device time that this process has queued on one card.
+//! The work of one process on one card, in the order in which it was submitted.
 //!
-//! Work is done in the order in which it was submitted, whatever its stream: that keeps every promise of streams and
-//! events, and a card does one thing at a time anyway. Time is booked on the shared card in slices and only a little
-//! ahead, so that processes take turns and a killed one leaves at most one slice behind. As long as the queue is that
-//! short, the submitting thread books by itself; a worker thread books what is longer.
+//! How device time is modelled:
+//!
+//! - A card does one thing at a time. So work is done in the order of submission, whatever its stream: that keeps every
+//!   promise of streams and events. A kernel takes its whole time however few blocks it has.
+//! - Processes take turns, as contexts do on real cards: a process books at most one turn ([`TURN_NS`]) of the shared
+//!   card at a time, behind everybody else's, and books the next one when the end of its last is near ([`AHEAD_NS`]).
+//!   So n busy processes have an n-th each, however long or short their kernels are; who submits one short kernel and
+//!   waits for it gets one short kernel a round. Long kernels are cut into turns.
+//! - A turn holds as many kernels as fit. As long as the queue is short the submitting thread books by itself; a
+//!   worker thread books what is queued.
+//! - A killed process leaves what it has booked: two turns at most.
+//! - An event in an idle stream happens when the card gets to the work after it, as on real cards, or when somebody
+//!   asks; so two events around work measure the work, not the wait for the turn before it.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +29,10 @@ use crate::{
     sync::lock,
 };
 
-/// Longest stretch of device time booked at once, in nanoseconds.
-const SLICE_NS: u64 = 2_000_000;
-/// How far ahead of now a process books, in nanoseconds.
-const AHEAD_NS: u64 = 4_000_000;
+/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by default.
+const TURN_NS: u64 = 2_000_000;
+/// A process books its next turn this long before the end of its last one, in nanoseconds.
+const AHEAD_NS: u64 = 2_000_000;
 /// Most pieces of work that wait in a process; whoever submits more has to wait.
 const QUEUE_LIMIT: usize = 1024;
 
@@ -34,6 +43,8 @@ pub(crate) enum Point {
     At(u64),
     /// Not booked to its end yet.
     Later(Arc<Ticket>),
+    /// When an idle card gets to what is submitted next, or when somebody asks.
+    Next(Arc<Ticket>, &'static Engine),
 }
 
 /// The end of a piece of queued work, once it is known.
@@ -70,6 +81,10 @@ impl Point {
         let end = match self {
             Self::At(end) => *end,
             Self::Later(ticket) => ticket.wait()?,
+            Self::Next(ticket, engine) => {
+                engine.settle();
+                ticket.wait()?
+            }
         };
         sleep_until(end);
         Ok(end)
@@ -80,6 +95,10 @@ impl Point {
         let end = match self {
             Self::At(end) => Some(*end),
             Self::Later(ticket) => ticket.get().transpose()?,
+            Self::Next(ticket, engine) => {
+                engine.settle();
+                ticket.get().transpose()?
+            }
         };
         end.filter(|&end| end <= now_ns()).ok_or(CuError::NOT_READY)
     }
@@ -119,6 +138,36 @@ struct Queue {
     /// When everything booked so far ends.
     booked_end: u64,
     has_worker: bool,
+    /// What happens when the card gets to the next piece of work.
+    marks: Vec<Arc<Ticket>>,
+}
+
+impl Queue {
+    /// Books time of the card behind everything booked so far; the marks happen when it begins.
+    fn book(&mut self, process: Process, card: usize, duration: u64) -> Res<u64> {
+        let booking = process.book(card, self.booked_end, duration).map_err(CuError::from);
+        for mark in self.marks.drain(..) {
+            mark.set(booking.map(|booking| booking.start));
+        }
+        let booking = booking?;
+        self.booked_end = booking.end;
+        Ok(booking.start)
+    }
+
+    /// Takes off as many pieces of device time as fit into a turn: how long they are together, and who waits for each
+    /// with the time after which it is done. What is longer than the rest of the turn stays, cut short.
+    fn next_turn(&mut self) -> (u64, Vec<(u64, Arc<Ticket>)>) {
+        let (mut length, mut done) = (0, Vec::new());
+        while let Some(Item { work: Work::Time(left), .. }) = self.items.front_mut() {
+            if length + *left > TURN_NS {
+                *left -= TURN_NS - length;
+                return (TURN_NS, done);
+            }
+            length += *left;
+            done.extend(self.items.pop_front().map(|item| (length, item.done)));
+        }
+        (length, done)
+    }
 }
 
 /// The queue of one card.
@@ -142,23 +191,51 @@ impl Engine {
     pub(crate) fn submit_time(&'static self, duration: u64) -> Res<Point> {
         let process = driver::ready()?.process()?;
         let mut queue = lock(&self.queue);
-        if queue.items.is_empty() && duration <= SLICE_NS {
+        if queue.items.is_empty() && duration <= TURN_NS {
             if duration == 0 {
                 return Ok(Point::At(queue.booked_end));
             }
             if queue.booked_end <= now_ns() + AHEAD_NS {
-                let booking = process.book(self.card, queue.booked_end, duration)?;
-                queue.booked_end = booking.end;
-                return Ok(Point::At(booking.end));
+                queue.book(process, self.card, duration)?;
+                return Ok(Point::At(queue.booked_end));
             }
         }
         self.push(queue, Work::Time(duration))
+    }
+
+    /// The moment at which the card gets to what is submitted next.
+    pub(crate) fn mark(&'static self) -> Point {
+        let mut queue = lock(&self.queue);
+        if let Some(last) = queue.items.back() {
+            return Point::Later(Arc::clone(&last.done));
+        }
+        if queue.booked_end > now_ns() {
+            return Point::At(queue.booked_end);
+        }
+        let mark = Arc::new(Ticket::default());
+        queue.marks.push(Arc::clone(&mark));
+        Point::Next(mark, self)
+    }
+
+    /// Lets what waits for the next piece of work happen now, or as soon as the card is free.
+    fn settle(&self) {
+        let mut queue = lock(&self.queue);
+        if queue.marks.is_empty() {
+            return;
+        }
+        match driver::ready().and_then(driver::Ready::process) {
+            // Where it fails the marks are told.
+            Ok(process) => drop(queue.book(process, self.card, 0)),
+            Err(error) => queue.marks.drain(..).for_each(|mark| mark.set(Err(error))),
+        }
     }
 
     /// Lets what is submitted from now on begin only after `point`, which may belong to another card.
     pub(crate) fn submit_wait(&'static self, point: &Point) -> Res {
         let mut queue = lock(&self.queue);
         match point {
+            // What it waits for comes before everything that is submitted from now on.
+            Point::Next(_, engine) if std::ptr::eq(*engine, self) => {}
             Point::At(end) if queue.items.is_empty() => queue.booked_end = queue.booked_end.max(*end),
             _ => {
                 self.push(queue, Work::Wait(point.clone()))?;
@@ -222,15 +299,17 @@ impl Engine {
                 .wait_while(queue, |queue| queue.items.is_empty())
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             match queue.items.front().map(|item| &item.work) {
-                Some(&Work::Time(left)) => self.book_slice(queue, process, left),
+                Some(Work::Time(_)) => self.book_turn(queue, process),
                 Some(Work::Wait(point)) => {
                     let point = point.clone();
                     drop(queue);
+                    self.settle();
                     self.finish(point.wait());
                 }
                 Some(&Work::Call(call)) => {
                     let before = queue.booked_end;
                     drop(queue);
+                    self.settle();
                     sleep_until(before);
                     // SAFETY: the program gave function and argument for exactly this call.
                     unsafe { (call.function)(call.argument) };
@@ -241,31 +320,26 @@ impl Engine {
         }
     }
 
-    /// Books the next slice of the first item, or waits until it is time to.
-    fn book_slice(&self, mut queue: std::sync::MutexGuard<'_, Queue>, process: Process, left: u64) {
+    /// Books the next turn, or waits until it is time to.
+    fn book_turn(&self, mut queue: std::sync::MutexGuard<'_, Queue>, process: Process) {
         let now = now_ns();
-        if queue.booked_end > now + AHEAD_NS / 2 {
-            let pause = Duration::from_nanos(queue.booked_end - now - AHEAD_NS / 2);
+        if queue.booked_end > now + AHEAD_NS {
+            let pause = Duration::from_nanos(queue.booked_end - now - AHEAD_NS);
             drop(queue);
             std::thread::sleep(pause);
             return;
         }
-        match process.book(self.card, queue.booked_end, left.min(SLICE_NS)) {
-            Ok(booking) => {
-                queue.booked_end = booking.end;
-                if left > SLICE_NS {
-                    if let Some(item) = queue.items.front_mut() {
-                        item.work = Work::Time(left - SLICE_NS);
-                    }
-                    return;
-                }
-                drop(queue);
-                self.finish(Ok(booking.end));
-            }
-            Err(error) => {
-                drop(queue);
-                self.finish(Err(error.into()));
-            }
+        let (length, done) = queue.next_turn();
+        let start = queue.book(process, self.card, length);
+        if start.is_err() && done.is_empty() {
+            drop(queue);
+            self.finish(start);
+            return;
+        }
+        drop(queue);
+        self.changed.notify_all();
+        for (after, ticket) in done {
+            ticket.set(start.map(|start| start + after));
         }
     }
 

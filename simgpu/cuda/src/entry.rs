@@ -44,6 +44,11 @@ fn struck(name: &str) -> Res {
             std::thread::sleep(time);
             Ok(())
         }
+        // Before there is a machine nothing can be lost.
+        Some(Fault::Lose) => {
+            driver::ready().iter().flat_map(|ready| ready.machine.cards()).for_each(|card| card.lose());
+            Ok(())
+        }
     }
 }
 

@@ -63,10 +63,10 @@ fn record(event: Handle, target: &Target) -> Res {
     }
     *lock(&event.moment) = match capture_of(target) {
         Some(capture) => Moment::Captured(capture),
-        // In an idle stream it happens now.
+        // In an idle stream it happens when the card gets to what comes next.
         None => Moment::Point(match target.end() {
-            Point::At(end) => Point::At(end.max(now_ns())),
-            later @ Point::Later(_) => later,
+            Point::At(end) if end <= now_ns() => target.engine().mark(),
+            later => later,
         }),
     };
     Ok(())

@@ -1,6 +1,6 @@
 //! How long a launch keeps the card busy: `SIMGPU_KERNEL_TIME`.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use simgpu_device::parse_duration;
 
@@ -11,22 +11,28 @@ enum Cost {
     Launch(u64),
     /// Every block of the grid.
     Block(u64),
+    /// As many blocks as the card holds at a time: few blocks take as long as a card full of them.
+    Wave(u64),
 }
 
 impl Cost {
-    /// `5ms` or `grid:2us`.
+    /// `5ms`, `grid:2us` or `wave:50us`.
     fn parse(text: &str) -> Option<Self> {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).ok();
-        match text.trim().strip_prefix("grid:") {
-            Some(time) => Some(Self::Block(nanoseconds(parse_duration(time)?)?)),
-            None => Some(Self::Launch(nanoseconds(parse_duration(text)?)?)),
+        let (kind, time) = text.trim().split_once(':').unwrap_or(("", text));
+        let nanoseconds = u64::try_from(parse_duration(time)?.as_nanos()).ok()?;
+        match kind {
+            "" => Some(Self::Launch(nanoseconds)),
+            "grid" => Some(Self::Block(nanoseconds)),
+            "wave" => Some(Self::Wave(nanoseconds)),
+            _ => None,
         }
     }
 
-    const fn of(self, blocks: u64) -> u64 {
+    fn of(self, blocks: u64, resident: impl FnOnce() -> u64) -> u64 {
         match self {
             Self::Launch(time) => time,
             Self::Block(time) => time.saturating_mul(blocks),
+            Self::Wave(time) => time.saturating_mul(blocks.div_ceil(resident().max(1))),
         }
     }
 }
@@ -42,7 +48,7 @@ impl KernelTime {
     /// What a launch takes where nothing is set.
     const DEFAULT: Cost = Cost::Launch(1_000_000);
 
-    /// Reads a list like `20us`, `grid:2us`, `name=5ms,*=20us`; the part that can't be understood otherwise.
+    /// Reads a list like `20us`, `grid:2us`, `wave:50us`, `name=5ms,*=20us`; the part that can't be understood otherwise.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut time = Self { default: Self::DEFAULT, by_name: HashMap::new() };
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -57,10 +63,11 @@ impl KernelTime {
         Ok(time)
     }
 
-    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`.
-    pub(crate) fn of(&self, name: &str, blocks: u64) -> u64 {
+    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`; `resident` says how many of them
+    /// the card holds at a time.
+    pub(crate) fn of(&self, name: &str, blocks: u64, resident: impl FnOnce() -> u64) -> u64 {
         let cost = if self.by_name.is_empty() { self.default } else { self.cost_of(name) };
-        cost.of(blocks)
+        cost.of(blocks, resident)
     }
 
     fn cost_of(&self, name: &str) -> Cost {
@@ -74,20 +81,23 @@ mod tests {
 
     #[test]
     fn a_kernels_own_time_beats_the_default() {
-        let time = KernelTime::parse("gemm=5ms, *=20us,scan=grid:2us").unwrap();
-        assert_eq!(time.of("gemm", 7), 5_000_000);
-        assert_eq!(time.of("other", 7), 20_000);
-        assert_eq!(time.of("scan", 7), 14_000);
+        let time = KernelTime::parse("gemm=5ms, *=20us,scan=grid:2us,sort=wave:1ms").unwrap();
+        let of = |name, blocks| time.of(name, blocks, || 216);
+        assert_eq!(of("gemm", 7), 5_000_000);
+        assert_eq!(of("other", 7), 20_000);
+        assert_eq!(of("scan", 7), 14_000);
+        assert_eq!([1, 216, 217].map(|blocks| of("sort", blocks)), [1_000_000, 1_000_000, 2_000_000]);
     }
 
     #[test]
     fn without_a_setting_a_launch_takes_a_millisecond() {
-        assert_eq!(KernelTime::parse("").unwrap().of("k", 1000), 1_000_000);
-        assert_eq!(KernelTime::parse("0").unwrap().of("k", 1000), 0);
+        assert_eq!(KernelTime::parse("").unwrap().of("k", 1000, || 1), 1_000_000);
+        assert_eq!(KernelTime::parse("0").unwrap().of("k", 1000, || 1), 0);
     }
 
     #[test]
     fn nonsense_is_named() {
         assert_eq!(KernelTime::parse("1ms,k=fast").unwrap_err(), "k=fast");
+        assert_eq!(KernelTime::parse("block:1ms").unwrap_err(), "block:1ms");
     }
 }

@@ -60,6 +60,13 @@ impl Shape {
         self.grid.iter().fold(1, |blocks, &side| u64::saturating_mul(blocks, side.into()))
     }
 
+    /// How many of its blocks the card holds at a time.
+    fn resident(&self, card: Card, function: &Function) -> u64 {
+        let threads = u32::try_from(self.threads()).unwrap_or(u32::MAX);
+        let each = blocks_per_multiprocessor(card, function, threads, self.shared as usize);
+        u64::from(each) * u64::from(card.model().multiprocessors)
+    }
+
     /// Fails as a real driver does for a launch that can't be.
     fn check(&self, card: Card, function: &Function) -> Res {
         let limit = |number| u64::try_from(attribute(card, number)).unwrap_or_default();
@@ -76,13 +83,8 @@ impl Shape {
         if i64::from(self.shared) > i64::from(function.max_dynamic_shared.load(Relaxed)) {
             return Err(CuError::INVALID_VALUE);
         }
-        if self.cooperative {
-            let threads = u32::try_from(self.threads()).unwrap_or(u32::MAX);
-            let resident =
-                u64::from(blocks_per_multiprocessor(card, function, threads, self.shared as usize));
-            if self.blocks() > resident * limit(16) {
-                return Err(CuError::COOPERATIVE_LAUNCH_TOO_LARGE);
-            }
+        if self.cooperative && self.blocks() > self.resident(card, function) {
+            return Err(CuError::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         Ok(())
     }
@@ -107,8 +109,9 @@ fn launch(
         return Err(CuError::INVALID_VALUE);
     }
     shape.check(context.card, &function)?;
-    let time = settings().kernel_time.of(kernel.name.to_str().unwrap_or_default(), shape.blocks());
-    target.submit(Job::Time(time))
+    let name = kernel.name.to_str().unwrap_or_default();
+    let resident = || shape.resident(context.card, &function);
+    target.submit(Job::Time(settings().kernel_time.of(name, shape.blocks(), resident)))
 }
 
 unsafe fn launch_with(

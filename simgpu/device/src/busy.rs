@@ -48,9 +48,14 @@ impl Ring {
         }
     }
 
-    /// Busy nanoseconds in the [`WINDOW_NS`] before `now`. The two buckets at the ends count in proportion.
+    /// Busy nanoseconds in the [`WINDOW_NS`] before `now`.
     pub(crate) fn busy_ns(&self, now: u64) -> u64 {
-        let start = now.saturating_sub(WINDOW_NS);
+        self.busy_between(now.saturating_sub(WINDOW_NS), now)
+    }
+
+    /// Busy nanoseconds from `start`, which must not be more than [`WINDOW_NS`] ago, to `now`. The two buckets at the
+    /// ends count in proportion.
+    fn busy_between(&self, start: u64, now: u64) -> u64 {
         let mut busy = 0;
         for bucket in start / BUCKET_NS..=now / BUCKET_NS {
             let word = self.word(bucket).load(Relaxed);
@@ -72,7 +77,15 @@ impl Ring {
 
     /// [`Self::busy_ns`] as a percentage, 0..=100.
     pub(crate) fn percent(&self, now: u64) -> u32 {
-        let percent = (self.busy_ns(now) * 100 + WINDOW_NS / 2) / WINDOW_NS;
+        self.percent_since(now.saturating_sub(WINDOW_NS), now)
+    }
+
+    /// Percentage of the time from `since` to `now` that was busy, 0..=100; of the [`WINDOW_NS`] before `now` where
+    /// `since` is longer ago.
+    pub(crate) fn percent_since(&self, since: u64, now: u64) -> u32 {
+        let start = since.max(now.saturating_sub(WINDOW_NS));
+        let length = now.saturating_sub(start);
+        let percent = (self.busy_between(start, now) * 100 + length / 2).checked_div(length).unwrap_or(0);
         u32::try_from(percent.min(100)).unwrap_or(100)
     }
 
@@ -104,6 +117,17 @@ mod tests {
         assert_eq!(ring.percent(now), 50);
         assert_eq!(ring.percent(now + 400_000_000), 40);
         assert_eq!(ring.percent(now + 2 * WINDOW_NS), 0);
+    }
+
+    #[test]
+    fn a_shorter_look_back_sees_only_its_own_time() {
+        let ring = ring();
+        let now = 9 * WINDOW_NS;
+        ring.add(now - 200_000_000, now - 100_000_000);
+        assert_eq!(ring.percent_since(now - 400_000_000, now), 25);
+        assert_eq!(ring.percent_since(now - 200_000_000, now), 50);
+        assert_eq!(ring.percent_since(now - 100_000_000, now), 0);
+        assert_eq!([0, now].map(|since| ring.percent_since(since, now)), [10, 0]);
     }
 
     #[test]

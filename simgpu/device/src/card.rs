@@ -26,7 +26,7 @@ pub struct ProcessUse {
     pub memory: u64,
     /// Live contexts; 0 for a process that has joined and holds none.
     pub contexts: u32,
-    /// Share of the last second in which the card worked for it, in percent.
+    /// Share of the time in which the card worked for it, in percent of the last second or of what was asked for.
     pub utilisation: u32,
 }
 
@@ -73,6 +73,12 @@ impl Card {
 
     /// Live processes that hold memory or a context of this card, in no particular order.
     pub fn processes(&self) -> Vec<ProcessUse> {
+        self.processes_since(0)
+    }
+
+    /// As [`Self::processes`], with utilisation measured from `since` (nanoseconds of [`now_ns`]) if that is less than
+    /// a second ago.
+    pub fn processes_since(&self, since: u64) -> Vec<ProcessUse> {
         let now = now_ns();
         let cells = self.machine.cells(self.index);
         (0..self.machine.slots_in_use())
@@ -84,7 +90,7 @@ impl Card {
                     return None;
                 }
                 let Holder::Process(pid) = self.machine.holder(slot) else { return None };
-                Some(ProcessUse { pid, memory, contexts, utilisation: cell.busy.percent(now) })
+                Some(ProcessUse { pid, memory, contexts, utilisation: cell.busy.percent_since(since, now) })
             })
             .collect()
     }

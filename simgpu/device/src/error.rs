@@ -55,7 +55,8 @@ pub enum Error {
     },
     /// `SIMGPU_FAULTS` can't be understood.
     #[error(
-        "SIMGPU_FAULTS: `{text}` is no fault: write name=code@call, name=code, name=slow:100ms or driver=11040"
+        "SIMGPU_FAULTS: `{text}` is no fault: write name=code@call, name=code, name=lose@call, name=slow:100ms, \
+         driver=11040 or extra=name"
     )]
     Faults {
         /// The part that is wrong.

@@ -1,4 +1,15 @@
-//! Faults to order: `SIMGPU_FAULTS`, read once per process by each library.
+//! Faults to order: `SIMGPU_FAULTS`, read once per process by each library. A list of orders, parted by commas:
+//!
+//! | order | what happens |
+//! |---|---|
+//! | `cuMemAlloc_v2=2` | every call of that exported function answers this code and does nothing else |
+//! | `cuMemAlloc_v2=2@3` | the third call does (counted per process from 1) |
+//! | `cuLaunchKernel=lose@5` | at the fifth call every card is lost for the whole machine, then the call goes on |
+//! | `cuCtxCreate_v4=slow:100ms` | the call waits first |
+//! | `driver=11040` | the driver is that old: `cuGetProcAddress` does not find newer entry points |
+//! | `extra=cuFutureCall` | a newer driver: `cuGetProcAddress` finds that name too; calling it does nothing and succeeds |
+//!
+//! Orders for `nvml…` names are the NVML library's.
 
 use std::{
     collections::HashMap,
@@ -15,6 +26,8 @@ pub enum Fault {
     Answer(i32),
     /// Wait this long first, then go on as usual.
     Slow(Duration),
+    /// Lose every card of the machine, then go on.
+    Lose,
 }
 
 #[derive(Debug)]
@@ -31,11 +44,13 @@ struct Entry {
 }
 
 /// The faults ordered for this process. Written as a list: `cuMemAlloc_v2=2@3` (the third call answers 2),
-/// `cuInit=100` (every call answers 100), `cuCtxCreate_v4=slow:100ms`, `driver=11040` (pretend that older driver).
+/// `cuInit=100` (every call answers 100), `cuLaunchKernel=lose@5`, `cuCtxCreate_v4=slow:100ms`, `driver=11040` (pretend
+/// that older driver), `extra=cuFutureCall` (pretend that newer name).
 #[derive(Debug, Default)]
 pub struct Faults {
     entries: HashMap<String, Entry>,
     driver: Option<i32>,
+    extra: Vec<String>,
 }
 
 impl Faults {
@@ -59,12 +74,17 @@ impl Faults {
             self.driver = Some(what.parse().ok()?);
             return Some(());
         }
+        if name == "extra" {
+            self.extra.push(what.to_owned());
+            return Some(());
+        }
         let (what, call) = match what.split_once('@') {
             Some((what, call)) => (what, Some(call.parse().ok().filter(|&call| call > 0)?)),
             None => (what, None),
         };
         let fault = match what.strip_prefix("slow:") {
             Some(time) => Fault::Slow(parse_duration(time)?),
+            None if what == "lose" => Fault::Lose,
             None => Fault::Answer(what.parse().ok()?),
         };
         self.entries.entry(name.to_owned()).or_default().orders.push(Order { fault, call });
@@ -79,6 +99,11 @@ impl Faults {
     /// The driver version to pretend, if one was ordered (1000 × major + 10 × minor).
     pub const fn driver(&self) -> Option<i32> {
         self.driver
+    }
+
+    /// Whether a newer driver was ordered that knows this name.
+    pub fn knows_extra(&self, name: &str) -> bool {
+        self.extra.iter().any(|extra| extra == name)
     }
 
     /// Counts a call of the exported function `name` and says what it has to suffer.
@@ -129,6 +154,14 @@ mod tests {
         let faults = Faults::parse(" cuCtxCreate=slow:100ms , driver=11040").unwrap();
         assert_eq!(faults.strike("cuCtxCreate"), Some(Fault::Slow(Duration::from_millis(100))));
         assert_eq!(faults.driver(), Some(11040));
+    }
+
+    #[test]
+    fn a_loss_and_a_name_of_the_future_can_be_ordered() {
+        let faults = Faults::parse("cuLaunchKernel=lose@2,extra=cuFuture").unwrap();
+        let struck: Vec<_> = (0..3).map(|_| faults.strike("cuLaunchKernel")).collect();
+        assert_eq!(struck, [None, Some(Fault::Lose), None]);
+        assert!(faults.knows_extra("cuFuture") && !faults.knows_extra("cuPast"));
     }
 
     #[test]

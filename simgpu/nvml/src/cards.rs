@@ -46,6 +46,10 @@ impl Cards {
                 std::thread::sleep(time);
                 None
             }
+            Fault::Lose => {
+                self.all().for_each(|card| card.lose());
+                None
+            }
         }
     }
 }

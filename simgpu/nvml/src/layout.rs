@@ -159,6 +159,72 @@ pub struct ProcessUtilization {
     pub decoder: u32,
 }
 
+/// `nvmlProcessUtilizationInfo_v1_t`: percent since the moment that was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessUtilizationInfo {
+    /// When it was measured: microseconds since 1970.
+    pub time_stamp: u64,
+    /// In the caller's namespace.
+    pub pid: u32,
+    /// Time during which a kernel of the process ran.
+    pub multiprocessors: u32,
+    /// Time during which it read or wrote memory.
+    pub memory: u32,
+    /// Encoder.
+    pub encoder: u32,
+    /// Decoder.
+    pub decoder: u32,
+    /// JPEG engine.
+    pub jpeg: u32,
+    /// Optical flow.
+    pub optical_flow: u32,
+}
+
+/// `nvmlProcessesUtilizationInfo_v1_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ProcessesUtilization {
+    /// Size and version, given by the caller.
+    pub version: u32,
+    /// Room in the list, then entries.
+    pub count: u32,
+    /// From when on: microseconds since 1970.
+    pub last_seen: u64,
+    /// The caller's list.
+    pub list: *mut ProcessUtilizationInfo,
+}
+
+/// `nvmlProcessDetail_v1_t`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProcessDetail {
+    /// In the caller's namespace.
+    pub pid: u32,
+    /// Bytes.
+    pub used_memory: u64,
+    /// `u32::MAX`: no multi-instance mode.
+    pub gpu_instance: u32,
+    /// `u32::MAX`: no multi-instance mode.
+    pub compute_instance: u32,
+    /// Bytes of memory protected from the host: none.
+    pub protected_memory: u64,
+}
+
+/// `nvmlProcessDetailList_v1_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ProcessDetails {
+    /// Size and version, given by the caller.
+    pub version: u32,
+    /// `nvmlProcessMode_t`, given by the caller.
+    pub mode: u32,
+    /// Room in the list, then entries.
+    pub count: u32,
+    /// The caller's list.
+    pub list: *mut ProcessDetail,
+}
+
 /// The version field of a structure: its size, and its version in the top byte.
 pub const fn version_of<T>(version: u32) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "no structure comes near 16 MiB")]
@@ -178,4 +244,8 @@ const _: () = {
     assert!(size_of::<ProcessInfoV1>() == 16);
     assert!(size_of::<ProcessInfo>() == 24);
     assert!(size_of::<ProcessUtilization>() == 32);
+    assert!(size_of::<ProcessUtilizationInfo>() == 40);
+    assert!(size_of::<ProcessesUtilization>() == 24);
+    assert!(size_of::<ProcessDetail>() == 32);
+    assert!(size_of::<ProcessDetails>() == 24);
 };

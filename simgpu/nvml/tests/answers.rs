@@ -12,7 +12,7 @@ use nvidia_ml::entry::library::*;
 use nvidia_ml::entry::processes::*;
 use nvidia_ml::entry::readings::*;
 use nvidia_ml::layout::*;
-use simgpu_device::{Card, Machine, Process, Settings};
+use simgpu_device::{Card, Machine, Process, Settings, WINDOW_NS, now_ns, sleep_until};
 
 const INVALID_ARGUMENT: u32 = 2;
 const NOT_FOUND: u32 = 6;
@@ -20,7 +20,7 @@ const INSUFFICIENT_SIZE: u32 = 7;
 const GPU_IS_LOST: u32 = 15;
 const VERSION_MISMATCH: u32 = 25;
 
-/// Card 0: this process holds a context and 1 MiB. Card 1: nobody. Card 2: lost.
+/// Card 0: this process holds a context and 1 MiB. Card 1: nobody. Card 2: lost. Card 3: as its test has it.
 struct Scene {
     machine: Machine,
     held: u64,
@@ -32,7 +32,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     let state = folder.path().join("state");
     // SAFETY: every test comes through here before it does anything, so nobody reads the environment meanwhile.
     unsafe { std::env::set_var("SIMGPU_STATE", &state) };
-    let machine = Machine::open(&Settings::new(&state, "2xA100-80GB,T4").unwrap()).unwrap();
+    let machine = Machine::open(&Settings::new(&state, "2xA100-80GB,2xT4").unwrap()).unwrap();
     let process: Process = machine.join().unwrap();
     process.open_context(0).unwrap();
     process.take_memory(0, 1 << 20).unwrap();
@@ -221,25 +221,66 @@ fn a_process_list_tells_its_length_before_it_is_given() {
     }
 }
 
-#[test]
-fn process_utilization_tells_its_length_too() {
-    let device = handle(0);
+/// What a list says of the processes that card 3 worked for since a moment.
+fn shares(since: u64) -> Result<Vec<(u32, u32)>, u32> {
     let mut list = [ProcessUtilization::default(); 4];
     let mut count = 4;
     // SAFETY: the list has room for as many entries as the count says.
+    match unsafe { nvmlDeviceGetProcessUtilization(handle(3), list.as_mut_ptr(), &raw mut count, since) } {
+        0 => Ok(list[..count as usize].iter().map(|sample| (sample.pid, sample.multiprocessors)).collect()),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn process_utilization_is_what_the_card_did_for_each_since_a_moment() {
+    let device = handle(3);
+    assert_eq!(shares(0), Err(NOT_FOUND), "an idle card has no samples");
+    let process = SCENE.machine.join().unwrap();
+    // A process that holds nothing of the card is not on its lists.
+    process.take_memory(3, 512).unwrap();
+    let booking = process.book(3, 0, 300_000_000).unwrap();
+    sleep_until(booking.end);
+    let pid = std::process::id();
+    let busy = shares(0).unwrap();
+    assert!(busy.len() == 1 && busy[0].0 == pid && (1..=30).contains(&busy[0].1), "{busy:?}");
+    assert_eq!(shares(u64::MAX), Err(NOT_FOUND));
+    // A whole second after it nothing is left.
+    sleep_until(booking.end + WINDOW_NS + 100_000_000);
+    assert_eq!(shares(0), Err(NOT_FOUND));
+
+    process.book(3, 0, 2_000_000_000).unwrap();
+    sleep_until(now_ns() + 100_000_000);
+    let mut count = 4;
+    let mut list = [ProcessUtilizationInfo::default(); 4];
+    let mut info = ProcessesUtilization {
+        version: version_of::<ProcessesUtilization>(1),
+        count: 0,
+        last_seen: 0,
+        list: null_mut(),
+    };
+    let mut details =
+        ProcessDetails { version: version_of::<ProcessDetails>(1), mode: 0, count: 0, list: null_mut() };
+    let mut detail = ProcessDetail::default();
+    // SAFETY: every list has room for as many entries as its count says.
     unsafe {
         assert_eq!(nvmlDeviceGetProcessUtilization(device, null_mut(), &raw mut count, 0), INSUFFICIENT_SIZE);
-        assert_eq!(nvmlDeviceGetProcessUtilization(device, list.as_mut_ptr(), &raw mut count, 0), 0);
-        assert_eq!((count, list[0].pid), (1, std::process::id()));
-        assert_eq!(
-            nvmlDeviceGetProcessUtilization(device, list.as_mut_ptr(), &raw mut count, u64::MAX),
-            NOT_FOUND
-        );
-        assert_eq!(
-            nvmlDeviceGetProcessUtilization(handle(1), list.as_mut_ptr(), &raw mut count, 0),
-            NOT_FOUND
-        );
+        assert_eq!(count, 1);
+        assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), INSUFFICIENT_SIZE);
+        assert_eq!(info.count, 1);
+        info.list = list.as_mut_ptr();
+        assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), 0);
+        assert!((info.count, list[0].pid) == (1, pid) && list[0].multiprocessors > 0, "{list:?}");
+        info.version = 1;
+        assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), VERSION_MISMATCH);
+        assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), INSUFFICIENT_SIZE);
+        (details.count, details.list) = (1, &raw mut detail);
+        assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), 0);
+        assert_eq!((details.count, detail.pid, detail.used_memory), (1, pid, 512));
+        details.mode = 9;
+        assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), INVALID_ARGUMENT);
     }
+    process.give_memory(3, 512);
 }
 
 #[test]
@@ -252,7 +293,7 @@ fn a_lost_card_is_counted_and_answers_that_it_is_lost() {
     // SAFETY: every pointer is to our own value, every string ends in zero.
     unsafe {
         assert_eq!(nvmlDeviceGetCount_v2(&raw mut count), 0);
-        assert_eq!(count, 3);
+        assert_eq!(count, 4);
         assert_eq!(nvmlDeviceGetHandleByIndex_v2(2, &raw mut found), GPU_IS_LOST);
         assert_eq!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found), GPU_IS_LOST);
         // A handle from before the loss.
@@ -275,10 +316,10 @@ fn rubbish_arguments_are_refused() {
     unsafe {
         let mut found: Device = null_mut();
         let mut number = 0;
-        assert_eq!(nvmlDeviceGetHandleByIndex_v2(3, &raw mut found), INVALID_ARGUMENT);
+        assert_eq!(nvmlDeviceGetHandleByIndex_v2(4, &raw mut found), INVALID_ARGUMENT);
         assert_eq!(nvmlDeviceGetHandleByIndex_v2(0, null_mut()), INVALID_ARGUMENT);
         assert_eq!(nvmlDeviceGetHandleByUUID(null(), &raw mut found), INVALID_ARGUMENT);
-        for bad in [null_mut(), stray, device.wrapping_byte_add(3), device.wrapping_byte_sub(1)] {
+        for bad in [null_mut(), stray, device.wrapping_byte_add(4), device.wrapping_byte_sub(1)] {
             assert_eq!(nvmlDeviceGetIndex(bad, &raw mut number), INVALID_ARGUMENT);
         }
         assert_eq!(nvmlDeviceGetIndex(device, null_mut()), INVALID_ARGUMENT);

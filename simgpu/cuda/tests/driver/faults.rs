@@ -4,8 +4,8 @@ use simgpu_device::{Machine, now_ns};
 
 use crate::{
     api::{
-        DEVICE_UNAVAILABLE, Handle, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, cu, empty_kernel, get, launch,
-        memory_info, start,
+        DEVICE_UNAVAILABLE, Handle, NOT_FOUND, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, cu, empty_kernel,
+        get, launch, memory_info, start,
     },
     runner::Scenario,
 };
@@ -15,6 +15,16 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "the_ordered_call_fails_and_only_that_one",
         env: &[("SIMGPU_FAULTS", "cuMemAlloc_v2=2@3")],
         run: third_call,
+    },
+    Scenario {
+        name: "a_card_can_be_lost_in_the_middle",
+        env: &[("SIMGPU_FAULTS", "cuLaunchKernel=lose@3")],
+        run: lost_in_the_middle,
+    },
+    Scenario {
+        name: "a_newer_driver_knows_more_names",
+        env: &[("SIMGPU_FAULTS", "extra=cuFutureCall")],
+        run: future,
     },
     Scenario {
         name: "a_slow_call_is_slow",
@@ -37,6 +47,30 @@ pub const SCENARIOS: &[Scenario] = &[
         run: lost,
     },
 ];
+
+fn lost_in_the_middle() {
+    let _context = start();
+    let kernel = empty_kernel();
+    assert_eq!(
+        [launch(kernel, 0), launch(kernel, 0), launch(kernel, 0)],
+        [SUCCESS, SUCCESS, DEVICE_UNAVAILABLE]
+    );
+    assert!(Machine::open_from_env().unwrap().card(0).unwrap().lost());
+}
+
+fn future() {
+    let find = |name: &std::ffi::CStr| {
+        let (mut code, mut status) = (std::ptr::null_mut(), 9);
+        (cu!(cuGetProcAddress_v2(name.as_ptr(), &raw mut code, 99000, 0, &raw mut status)), status, code)
+    };
+    let (answer, status, code) = find(c"cuFutureCall");
+    assert_eq!((answer, status, code.is_null()), (SUCCESS, 0, false));
+    // SAFETY: the driver gave it as a function.
+    let call: extern "C" fn() -> i32 = unsafe { std::mem::transmute(code) };
+    assert_eq!(call(), SUCCESS);
+    let (answer, status, code) = find(c"cuOtherCall");
+    assert_eq!((answer, status, code.is_null()), (NOT_FOUND, 1, true));
+}
 
 fn third_call() {
     let _context = start();

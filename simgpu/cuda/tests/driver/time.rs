@@ -4,7 +4,7 @@ use simgpu_device::{Machine, now_ns};
 
 use crate::{
     api::{Handle, NOT_READY, SUCCESS, cu, empty_kernel, get, launch, start},
-    runner::{Peer, Scenario, pause, role, say},
+    runner::{Peer, Scenario, eventually, pause, role, say},
 };
 
 const MS: u64 = 1_000_000;
@@ -17,10 +17,13 @@ pub const SCENARIOS: &[Scenario] = &[
         run: turns,
     },
     Scenario { name: "a_killed_process_leaves_no_work_behind", env: TIMES, run: killed },
+    Scenario { name: "processes_have_equal_turns_however_short_their_kernels", env: MIXED, run: equal_turns },
+    Scenario { name: "events_around_work_measure_it_and_not_the_wait_before_it", env: MIXED, run: true_time },
     Scenario { name: "time_by_grid_grows_with_the_blocks", env: BY_GRID, run: by_grid },
 ];
 
 const TIMES: &[(&str, &str)] = &[("SIMGPU_KERNEL_TIME", "empty=5ms,minute=60s,second=1s")];
+const MIXED: &[(&str, &str)] = &[("SIMGPU_KERNEL_TIME", "short=20us,middle=1ms,long=50ms")];
 const BY_GRID: &[(&str, &str)] = &[("SIMGPU_KERNEL_TIME", "grid:1ms")];
 
 fn kernel(name: &str) -> Handle {
@@ -96,6 +99,65 @@ fn killed() {
     assert_eq!(launch(empty_kernel(), 0), SUCCESS);
     assert_eq!(cu!(cuCtxSynchronize()), SUCCESS);
     assert!(now_ns() < begun + 30_000 * MS);
+}
+
+/// Keeps the card busy with a kernel until it is killed.
+fn flood(name: &str) {
+    let (kernel, event) = (kernel(name), get!(cuEventCreate(2)));
+    for round in 0_u32.. {
+        assert_eq!(launch(kernel, 0), SUCCESS);
+        if round == 1 {
+            say("busy");
+        }
+        if round % 256 == 255 {
+            assert_eq!(cu!(cuEventRecord(event, 0)), SUCCESS);
+            assert_eq!(cu!(cuEventSynchronize(event)), SUCCESS);
+        }
+    }
+}
+
+fn equal_turns() {
+    let _context = start();
+    if !role().is_empty() {
+        flood(&role());
+    }
+    let mut peers: Vec<_> = ["short", "long", "short", "long"].map(|role| Peer::start(role, &[])).into();
+    for peer in &mut peers {
+        peer.expect("busy");
+    }
+    let card = Machine::open_from_env().unwrap().card(0).unwrap();
+    // A quarter each, and a good part of that for everybody however the machine runs.
+    eventually("everybody has a share", || {
+        let shares: Vec<_> = card.processes().iter().map(|one| one.utilisation).collect();
+        shares.iter().filter(|&&share| (15..=35).contains(&share)).count() == 4
+    });
+    assert!(card.utilisation() >= 60);
+}
+
+fn true_time() {
+    let _context = start();
+    if role() == "long" {
+        flood("long");
+    }
+    let middle = kernel("middle");
+    let (first, second): (Handle, Handle) = (get!(cuEventCreate(0)), get!(cuEventCreate(0)));
+    let measure = || {
+        let mut time = 0.0_f32;
+        assert_eq!(cu!(cuEventRecord(first, 0)), SUCCESS);
+        assert_eq!(launch(middle, 0), SUCCESS);
+        assert_eq!(cu!(cuEventRecord(second, 0)), SUCCESS);
+        assert_eq!(cu!(cuEventSynchronize(second)), SUCCESS);
+        assert_eq!(cu!(cuEventElapsedTime_v2(&raw mut time, first, second)), SUCCESS);
+        assert!((time - 1.0).abs() < 1e-5, "{time} ms");
+    };
+    (0..3).for_each(|_| measure());
+    // The other one's turns are not in it.
+    let mut peer = Peer::start("long", &[]);
+    peer.expect("busy");
+    (0..3).for_each(|_| measure());
+    // An event that nothing follows happens all the same.
+    assert_eq!(cu!(cuEventRecord(first, 0)), SUCCESS);
+    assert_eq!(cu!(cuEventSynchronize(first)), SUCCESS);
 }
 
 fn by_grid() {

@@ -2,10 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use simgpu_device::ProcessUse;
+
+use super::identity::check_version;
 use super::{card, entries};
 use crate::Code;
 use crate::cards::Cards;
-use crate::layout::{Device, ProcessInfo, ProcessInfoV1, ProcessUtilization};
+use crate::layout::{
+    Device, ProcessDetail, ProcessDetails, ProcessInfo, ProcessInfoV1, ProcessUtilization,
+    ProcessUtilizationInfo, ProcessesUtilization, version_of,
+};
 
 /// In a place for an instance of a divided card: the card is whole.
 const NO_INSTANCE: u32 = u32::MAX;
@@ -71,7 +77,8 @@ entries! {
         unsafe { give(&[], count, list) }
     }
 
-    /// How busy each process kept the card, if that is newer than `since` (microseconds since 1970).
+    /// How busy each process kept the card since a moment (microseconds since 1970; at most the last second counts).
+    /// Those that it did nothing for are left out.
     fn nvmlDeviceGetProcessUtilization(
         cards;
         device: Device,
@@ -79,16 +86,45 @@ entries! {
         count: *mut u32,
         since: u64
     ) {
-        let processes = computing(cards, device)?;
-        if processes.is_empty() || since >= now() {
-            return Err(Code::NotFound);
-        }
+        let processes = busy(cards, device, since)?;
         // SAFETY: by this function's own contract; a caller without a list asks for the length.
         unsafe {
             if list.is_null() && !count.is_null() {
                 count.write_unaligned(0);
             }
             give(&processes, count, list)
+        }
+    }
+
+    /// As above, in a structure that says its version.
+    fn nvmlDeviceGetProcessesUtilizationInfo(cards; device: Device, info: *mut ProcessesUtilization) {
+        // SAFETY: by this function's own contract; the version is the first field.
+        unsafe {
+            check_version(info.cast(), version_of::<ProcessesUtilization>(1))?;
+            let asked = info.read_unaligned();
+            let processes = busy(cards, device, asked.last_seen)?;
+            let mut count = if asked.list.is_null() { 0 } else { asked.count };
+            let given = give(&processes, &raw mut count, asked.list);
+            (&raw mut (*info).count).write_unaligned(count);
+            given
+        }
+    }
+
+    /// Processes of a mode: 0 those that compute, 1 those that draw, 2 those of a multi-process service, 3 all.
+    fn nvmlDeviceGetRunningProcessDetailList(cards; device: Device, details: *mut ProcessDetails) {
+        // SAFETY: by this function's own contract; the version is the first field.
+        unsafe {
+            check_version(details.cast(), version_of::<ProcessDetails>(1))?;
+            let asked = details.read_unaligned();
+            let processes = match asked.mode {
+                0 | 3 => computing(cards, device)?,
+                1 | 2 => card(cards, device).map(|_| Vec::new())?,
+                _ => return Err(Code::InvalidArgument),
+            };
+            let mut count = if asked.list.is_null() { 0 } else { asked.count };
+            let given = give(&processes, &raw mut count, asked.list);
+            (&raw mut (*details).count).write_unaligned(count);
+            given
         }
     }
 }
@@ -114,6 +150,27 @@ impl From<&Process> for ProcessUtilization {
     }
 }
 
+impl From<&Process> for ProcessUtilizationInfo {
+    fn from(process: &Process) -> Self {
+        let Process { pid, utilization, .. } = *process;
+        let memory = utilization / 2;
+        Self { time_stamp: now(), pid, multiprocessors: utilization, memory, ..Self::default() }
+    }
+}
+
+impl From<&Process> for ProcessDetail {
+    fn from(process: &Process) -> Self {
+        let Process { pid, used_memory, .. } = *process;
+        Self {
+            pid,
+            used_memory,
+            gpu_instance: NO_INSTANCE,
+            compute_instance: NO_INSTANCE,
+            protected_memory: 0,
+        }
+    }
+}
+
 /// A process that can be seen from here.
 struct Process {
     pid: u32,
@@ -131,10 +188,23 @@ fn now() -> u64 {
 
 /// Those that the caller's pid namespace has no number for are left out.
 fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, Code> {
-    let visible = |one: simgpu_device::ProcessUse| {
+    Ok(visible(card(cards, device)?.processes()))
+}
+
+fn visible(processes: Vec<ProcessUse>) -> Vec<Process> {
+    let visible = |one: ProcessUse| {
         Some(Process { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
     };
-    Ok(card(cards, device)?.processes().into_iter().filter_map(visible).collect())
+    processes.into_iter().filter_map(visible).collect()
+}
+
+/// The processes that the card worked for since a moment (microseconds since 1970).
+fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process>, Code> {
+    let card = card(cards, device)?;
+    let ago = now().saturating_sub(since).saturating_mul(1000);
+    let mut processes = visible(card.processes_since(simgpu_device::now_ns().saturating_sub(ago)));
+    processes.retain(|process| process.utilization > 0);
+    if ago == 0 || processes.is_empty() { Err(Code::NotFound) } else { Ok(processes) }
 }
 
 /// Fills the caller's list, or says how long it must be. A caller asks with a count of 0 first and, told that this is
