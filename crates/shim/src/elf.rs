@@ -98,7 +98,7 @@ impl Symbols {
     }
 
     /// The address of a function that the object defines; its default version where it has several.
-    pub(crate) fn function(&self, name: &CStr) -> Option<usize> {
+    pub(crate) fn function(&self, name: &[u8]) -> Option<usize> {
         if self.table == 0 || self.strings == 0 {
             return None;
         }
@@ -114,9 +114,38 @@ impl Symbols {
         }
     }
 
-    unsafe fn by_gnu_hash(&self, name: &CStr) -> Option<usize> {
+    /// The name of the function at an address, in an object with a hash of GNU's kind. A walk over all of them.
+    pub(crate) fn name_of(&self, address: usize) -> Option<&'static CStr> {
+        if self.gnu_hash == 0 || self.table == 0 || self.strings == 0 {
+            return None;
+        }
         let table: *const u32 = ptr::with_exposed_provenance(self.gnu_hash);
-        let hash = gnu_hash(name.to_bytes());
+        let symbols: *const Symbol = ptr::with_exposed_provenance(self.table);
+        // SAFETY: as in `by_gnu_hash`; every symbol of the hash is in one chain, and a chain ends with an odd link.
+        unsafe {
+            let (buckets, first) = (*table, *table.add(1));
+            let bucket = table.add(4 + 2 * *table.add(2) as usize);
+            let chain = bucket.add(buckets as usize);
+            for place in 0..buckets as usize {
+                let mut index = *bucket.add(place);
+                while index >= first {
+                    let symbol = &*symbols.add(index as usize);
+                    if self.base.wrapping_add(symbol.value) == address {
+                        return Some(self.text(symbol));
+                    }
+                    if *chain.add((index - first) as usize) & 1 != 0 {
+                        break;
+                    }
+                    index += 1;
+                }
+            }
+        }
+        None
+    }
+
+    unsafe fn by_gnu_hash(&self, name: &[u8]) -> Option<usize> {
+        let table: *const u32 = ptr::with_exposed_provenance(self.gnu_hash);
+        let hash = gnu_hash(name);
         // SAFETY: layout of DT_GNU_HASH: four words, the filter, the buckets, the chains.
         unsafe {
             let (buckets, first) = (*table, *table.add(1));
@@ -154,9 +183,9 @@ impl Symbols {
         }
     }
 
-    unsafe fn by_hash(&self, name: &CStr) -> Option<usize> {
+    unsafe fn by_hash(&self, name: &[u8]) -> Option<usize> {
         let table: *const u32 = ptr::with_exposed_provenance(self.hash);
-        let hash = sysv_hash(name.to_bytes());
+        let hash = sysv_hash(name);
         // SAFETY: layout of DT_HASH: two words, the buckets, the chains; index 0 ends a chain.
         unsafe {
             let buckets = *table;
@@ -179,9 +208,15 @@ impl Symbols {
         }
     }
 
+    /// A symbol's name.
+    unsafe fn text(&self, symbol: &Symbol) -> &'static CStr {
+        // SAFETY: names in a string table end with NUL; whoever keeps the tables keeps the object.
+        unsafe { CStr::from_ptr(ptr::with_exposed_provenance(self.strings + symbol.name as usize)) }
+    }
+
     /// The address of symbol `index` if it is a function of that name that is defined here, and whether it is the
     /// default version.
-    unsafe fn candidate(&self, index: u32, name: &CStr) -> Option<(usize, bool)> {
+    unsafe fn candidate(&self, index: u32, name: &[u8]) -> Option<(usize, bool)> {
         let symbols: *const Symbol = ptr::with_exposed_provenance(self.table);
         // SAFETY: the index came from the object's own hash table.
         unsafe {
@@ -190,8 +225,7 @@ impl Symbols {
             let fits = symbol.section != 0
                 && symbol.value != 0
                 && matches!(kind, TYPE_FUNCTION | TYPE_NONE | TYPE_INDIRECT);
-            let own = CStr::from_ptr(ptr::with_exposed_provenance(self.strings + symbol.name as usize));
-            if !fits || own != name {
+            if !fits || self.text(symbol).to_bytes() != name {
                 return None;
             }
             let mut address = self.base.wrapping_add(symbol.value);

@@ -20,7 +20,7 @@ macro_rules! body {
         $crate::trampolines::identity!(Entry::$name, $hook)
     };
     (hook $name:ident $hook:path) => {
-        $crate::trampolines::forward!($hook)
+        $crate::trampolines::forward!(Entry::$name, $hook)
     };
 }
 
@@ -60,4 +60,25 @@ pub(crate) fn address(entry: Entry) -> usize {
     // SAFETY: as many distances as there are rows.
     let distance = unsafe { start.cast::<i32>().add(entry.index()).read() };
     start.expose_provenance().wrapping_add_signed(distance as isize)
+}
+
+/// The row of an entry point of this library: each one begins with `mov eax, row`.
+#[cfg(any(feature = "preload", test))]
+pub(crate) fn row_at(address: usize) -> Option<Entry> {
+    let start: *const u8 = core::ptr::with_exposed_provenance(address);
+    // SAFETY: the caller has the address of an entry point, which is longer than these five bytes.
+    let row = unsafe { start.add(1).cast::<u32>().read_unaligned() };
+    Entry::from_index(row as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_point_begins_by_naming_its_row() {
+        for entry in Entry::all() {
+            assert_eq!(row_at(address(entry)), Some(entry));
+        }
+    }
 }

@@ -38,6 +38,7 @@ mod identity;
 mod loaded;
 mod lock;
 mod memory;
+pub mod names;
 mod nvml;
 mod pointers;
 mod pools;

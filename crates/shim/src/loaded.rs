@@ -139,6 +139,7 @@ pub(crate) fn find<T>(mut choose: impl FnMut(&Object<'_>, &Symbols) -> Option<T>
 
 /// A function of the C library, by any of its homes.
 pub(crate) fn libc_function(name: &CStr) -> Option<usize> {
+    let name = name.to_bytes();
     find(|_, symbols| Object::is_libc(symbols).then(|| symbols.function(name)).flatten())
 }
 

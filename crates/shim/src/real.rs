@@ -41,18 +41,6 @@ impl Real {
     }
 }
 
-/// The library that a row belongs to; none for the loader's own functions.
-pub(crate) fn library_of(entry: Entry) -> Option<Library> {
-    let name = entry.name().to_bytes();
-    if name.starts_with(b"cu") {
-        Some(Library::Driver)
-    } else if name.starts_with(b"nvml") {
-        Some(Library::Nvml)
-    } else {
-        None
-    }
-}
-
 /// Looks for the real function of a row.
 #[inline]
 pub(crate) fn find(entry: Entry) -> Real {
@@ -66,11 +54,11 @@ pub(crate) fn find(entry: Entry) -> Real {
 #[cold]
 #[inline(never)]
 fn look(entry: Entry) -> Real {
-    let address = match library_of(entry) {
+    let address = match entry.library() {
         None => loaded::libc_function(entry.name()),
         Some(library) => match pinned(library) {
             None => return Real::NoLibrary,
-            Some(symbols) => symbols.function(entry.name()),
+            Some(symbols) => symbols.function(entry.name().to_bytes()),
         },
     };
     if let Some(slot) = FOUND.get(entry.index()) {
@@ -79,8 +67,8 @@ fn look(entry: Entry) -> Real {
     address.map_or(Real::Absent, Real::At)
 }
 
-/// Where a pinned library keeps its symbols, written once.
-struct Pin {
+/// Where a library that stays loaded keeps its symbols, written once.
+pub(crate) struct Pin {
     state: AtomicU32,
     symbols: UnsafeCell<Symbols>,
 }
@@ -93,11 +81,11 @@ const WRITTEN: u32 = 2;
 unsafe impl Sync for Pin {}
 
 impl Pin {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { state: AtomicU32::new(EMPTY), symbols: UnsafeCell::new(Symbols::none()) }
     }
 
-    fn get(&self) -> Option<Symbols> {
+    pub(crate) fn get(&self) -> Option<Symbols> {
         if self.state.load(Ordering::Acquire) != WRITTEN {
             return None;
         }
@@ -105,7 +93,7 @@ impl Pin {
         Some(unsafe { *self.symbols.get() })
     }
 
-    fn set(&self, symbols: Symbols) {
+    pub(crate) fn set(&self, symbols: Symbols) {
         if self.state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             // SAFETY: this thread alone won the right to write.
             unsafe { *self.symbols.get() = symbols };
@@ -147,7 +135,7 @@ fn keep_loaded(path: *const c_char) {
 
 /// Whether an address lies in the library that a row belongs to.
 pub(crate) fn is_in_library(entry: Entry, address: usize) -> bool {
-    let library = library_of(entry);
+    let library = entry.library();
     loaded::find(|object, symbols| {
         let interposed = library.is_some_and(|library| object.is(library, symbols));
         (interposed && object.contains(address)).then_some(())
@@ -169,7 +157,7 @@ pub(crate) enum Next {
 /// Who defines `entry` first, in the loader's order, after the object that holds `caller` (of all objects if that is
 /// 0). The object that holds `own`, this library, does not count.
 pub(crate) fn first_after(caller: usize, own: usize, entry: Entry) -> Next {
-    let library = library_of(entry);
+    let (library, name) = (entry.library(), entry.name().to_bytes());
     let mut passed = caller == 0;
     loaded::find(|object, symbols| {
         if !passed {
@@ -179,7 +167,7 @@ pub(crate) fn first_after(caller: usize, own: usize, entry: Entry) -> Next {
         if object.contains(own) {
             return None;
         }
-        symbols.function(entry.name())?;
+        symbols.function(name)?;
         let interposed = library.is_some_and(|library| object.is(library, symbols));
         Some(if interposed { Next::Library } else { Next::Other })
     })
@@ -206,7 +194,7 @@ extern "C" fn not_in_nvml() -> NvmlReturn {
 /// not have.
 #[inline(never)]
 pub(crate) fn callable(entry: Entry) -> usize {
-    let stand_in: extern "C" fn() -> i32 = match (find(entry), library_of(entry)) {
+    let stand_in: extern "C" fn() -> i32 = match (find(entry), entry.library()) {
         (Real::At(address), _) => return address,
         (Real::Absent, Some(Library::Nvml)) => not_in_nvml,
         (Real::NoLibrary, Some(Library::Nvml)) => no_nvml,

@@ -9,9 +9,10 @@ use core::ptr;
 
 use crate::code::{CuResult, SUCCESS};
 use crate::entry_points;
+use crate::names;
 use crate::process::{self, Mode};
 use crate::real::{self, Next, Real, call};
-use crate::table::{self, Entry};
+use crate::table::Entry;
 
 /// What a replaced `dlsym` does: jump to `jump`, or answer `answer` where that is 0.
 #[repr(C)]
@@ -55,7 +56,7 @@ unsafe fn row(name: *const c_char) -> Option<Entry> {
     if !matches!(name.first(), Some(b'c' | b'n' | b'd')) {
         return None;
     }
-    table::find(name)
+    names::find(name)
 }
 
 /// The answer that the loader would give if this library did not define the name: nothing, with its error.
@@ -134,7 +135,7 @@ fn decide_special(handle: usize, entry: Entry, caller: usize, resolver: usize) -
     if handle != DEFAULT && handle != NEXT {
         return None;
     }
-    if real::library_of(entry).is_none() {
+    if entry.library().is_none() {
         // Other preloads fetch the real dlsym so; they get ours, or their look-ups would lead past this library.
         let ours = process::mode() == Mode::Held;
         return Some(if ours { offered(entry) } else { Decision::jump(resolver) });
@@ -177,10 +178,10 @@ unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void, version: c_
     if found == 0 {
         return;
     }
-    let by_address = table::variants(name).find(|&entry| real::find(entry) == Real::At(found));
+    let by_address = names::variants(name).find(|&entry| real::find(entry) == Real::At(found));
     let entry = by_address.or_else(|| {
         let version = u32::try_from(version).unwrap_or(0);
-        let entry = table::variant_for(name, version, flags & PER_THREAD_STREAM != 0)?;
+        let entry = names::variant_for(name, version, flags & PER_THREAD_STREAM != 0)?;
         real::is_in_library(entry, found).then_some(entry)
     });
     if let Some(entry) = entry {

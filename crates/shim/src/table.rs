@@ -13,8 +13,6 @@
 //! * `launch`: likewise, and submits work; a load, a mark and a jump;
 //! * `hook`: a function of this crate, with its class.
 
-use core::ffi::CStr;
-
 /// What an entry point does, as far as the shim cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -248,101 +246,14 @@ macro_rules! declare {
         /// Number of rows.
         pub const COUNT: usize = [$(stringify!($name),)*].len();
 
-        const NAMES: &[u8] = concat!($(stringify!($name), "\0",)*).as_bytes();
+        /// All names, each with a NUL.
+        pub(crate) const NAMES: &[u8] = concat!($(stringify!($name), "\0",)*).as_bytes();
 
         const CLASSES: [Class; COUNT] = [$(class_of!($kind $($class)?),)*];
     };
 }
 
 for_each_row!(declare);
-
-/// Where a name lies among all names, how long it is, and how much of it is the base that `cuGetProcAddress` knows.
-#[derive(Clone, Copy)]
-struct Name {
-    start: u16,
-    length: u8,
-    base: u8,
-}
-
-static ROWS: [Name; COUNT] = rows();
-
-/// Rows by the hash of their base name, open addressing; [`FREE`] ends a search.
-static INDEX: [u16; INDEX_SIZE] = index();
-
-const INDEX_SIZE: usize = 512;
-const FREE: u16 = u16::MAX;
-const _: () = assert!(COUNT * 2 < INDEX_SIZE, "the index would become slow: double INDEX_SIZE");
-
-#[allow(clippy::cast_possible_truncation, reason = "names are short and the table has a few thousand bytes")]
-const fn rows() -> [Name; COUNT] {
-    let mut rows = [Name { start: 0, length: 0, base: 0 }; COUNT];
-    let (mut row, mut start, mut at) = (0, 0, 0);
-    while row < COUNT {
-        if NAMES[at] == 0 {
-            let name = NAMES.split_at(start).1.split_at(at - start).0;
-            let base = base_of(name).len();
-            rows[row] = Name { start: start as u16, length: (at - start) as u8, base: base as u8 };
-            start = at + 1;
-            row += 1;
-        }
-        at += 1;
-    }
-    rows
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "COUNT is far below 65536")]
-const fn index() -> [u16; INDEX_SIZE] {
-    let rows = rows();
-    let mut index = [FREE; INDEX_SIZE];
-    let mut row = 0;
-    while row < COUNT {
-        let start = rows[row].start as usize;
-        let mut place = hash(NAMES, start, start + rows[row].base as usize);
-        while index[place] != FREE {
-            place = (place + 1) % INDEX_SIZE;
-        }
-        index[place] = row as u16;
-        row += 1;
-    }
-    index
-}
-
-/// FNV-1a over `bytes[start..end]`, as a place in the index.
-const fn hash(bytes: &[u8], start: usize, end: usize) -> usize {
-    let mut hash: u32 = HASH_START;
-    let mut at = start;
-    while at < end {
-        hash = hash_step(hash, bytes[at]);
-        at += 1;
-    }
-    hash_place(hash)
-}
-
-const HASH_START: u32 = 0x811c_9dc5;
-
-const fn hash_step(hash: u32, byte: u8) -> u32 {
-    (hash ^ byte as u32).wrapping_mul(0x0100_0193)
-}
-
-const fn hash_place(hash: u32) -> usize {
-    (hash ^ (hash >> 15)) as usize % INDEX_SIZE
-}
-
-/// The name without what marks a variant: `_ptsz` or `_ptds`, then `_v` and a number.
-const fn base_of(name: &[u8]) -> &[u8] {
-    let versioned = match name {
-        [rest @ .., b'_', b'p', b't', b's', b'z'] | [rest @ .., b'_', b'p', b't', b'd', b's'] => rest,
-        _ => name,
-    };
-    let mut rest = versioned;
-    while let [shorter @ .., b'0'..=b'9'] = rest {
-        rest = shorter;
-    }
-    match rest {
-        [base @ .., b'_', b'v'] if rest.len() < versioned.len() && !base.is_empty() => base,
-        _ => versioned,
-    }
-}
 
 impl Entry {
     /// The row's index.
@@ -366,46 +277,11 @@ impl Entry {
     pub fn class(self) -> Class {
         CLASSES.get(self.index()).copied().unwrap_or(Class::Gate)
     }
-
-    /// Its name.
-    #[inline(never)]
-    pub fn name(self) -> &'static CStr {
-        let name = self.row();
-        let start = usize::from(name.start);
-        let bytes = NAMES.get(start..=start + usize::from(name.length)).unwrap_or(b"\0");
-        // SAFETY: `rows` cut the names at their NULs.
-        unsafe { CStr::from_bytes_with_nul_unchecked(bytes) }
-    }
-
-    fn row(self) -> Name {
-        ROWS.get(self.index()).copied().unwrap_or(Name { start: 0, length: 0, base: 0 })
-    }
-
-    fn base(self) -> &'static [u8] {
-        self.name().to_bytes().get(..usize::from(self.row().base)).unwrap_or_default()
-    }
-}
-
-/// The entry point of exactly this name.
-pub fn find(name: &[u8]) -> Option<Entry> {
-    variants(name).find(|entry| entry.name().to_bytes() == name)
-}
-
-/// Every entry point that is a variant of this name: other versions of it, per-thread streams.
-pub fn variants(name: &[u8]) -> impl Iterator<Item = Entry> {
-    let base = base_of(name);
-    let mut place = hash_place(base.iter().fold(HASH_START, |hash, &byte| hash_step(hash, byte)));
-    core::iter::from_fn(move || {
-        let row = INDEX.get(place % INDEX_SIZE).copied().filter(|&row| row != FREE)?;
-        place += 1;
-        Entry::from_index(usize::from(row))
-    })
-    .filter(move |entry| entry.base() == base)
 }
 
 /// The CUDA version (as `cuGetProcAddress` counts them) that brought a variant; 0 for the first one of a name.
 /// From the suffixes of NVIDIA's `PFN_…_v…` typedefs.
-const fn since(entry: Entry) -> u32 {
+pub(crate) const fn since(entry: Entry) -> u32 {
     match entry {
         Entry::cuMemAlloc_v2
         | Entry::cuMemAllocPitch_v2
@@ -426,19 +302,3 @@ const fn since(entry: Entry) -> u32 {
         _ => 0,
     }
 }
-
-/// The variant of a name that the driver means for a program of CUDA `version`: the newest that there was then, with
-/// the calling thread's own default stream if that is asked for and makes a difference.
-pub fn variant_for(name: &[u8], version: u32, per_thread_stream: bool) -> Option<Entry> {
-    let fitting = |per_thread: bool| {
-        variants(name)
-            .filter(|entry| {
-                entry.name().to_bytes().ends_with(b"_ptsz") == per_thread && since(*entry) <= version
-            })
-            .max_by_key(|entry| since(*entry))
-    };
-    if per_thread_stream { fitting(true).or_else(|| fitting(false)) } else { fitting(false) }
-}
-
-#[cfg(test)]
-mod tests;

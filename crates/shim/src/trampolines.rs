@@ -3,6 +3,9 @@
 //! A gate and a launch take any number of arguments of any kind, so they may touch only what the calling convention
 //! leaves free before a function begins (`rax`, `r10`, `r11`). `dlsym` must be left by a jump, because the real one
 //! looks at the address that it will return to.
+//!
+//! Every entry point begins with `mov eax, row`, five bytes: the code behind it may need the row, and the row of an
+//! entry point can be read there.
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void};
@@ -24,21 +27,14 @@ pub(crate) const fn target_offset(entry: Entry) -> usize {
 /// Where the address of the mark lies in the state.
 pub(crate) const MARK_OFFSET: usize = offset_of!(Process, submitted);
 
-/// A gate's body: jump to the target if there is one, else find out what to do.
+/// A gate's body: go where every gate goes.
 macro_rules! gate {
     ($entry:expr) => {
         core::arch::naked_asm!(
-            "mov r11, qword ptr [rip + {state} + {target}]",
-            "test r11, r11",
-            "je 2f",
-            "jmp r11",
-            "2:",
             "mov eax, {row}",
-            "jmp {slow}",
-            state = sym $crate::process::PROCESS,
-            target = const $crate::trampolines::target_offset($entry),
+            "jmp {pass}",
             row = const $entry.index(),
-            slow = sym $crate::trampolines::not_open,
+            pass = sym $crate::trampolines::pass,
         )
     };
 }
@@ -47,19 +43,12 @@ macro_rules! gate {
 macro_rules! identity {
     ($entry:expr, $hook:path) => {
         core::arch::naked_asm!(
-            "mov r11, qword ptr [rip + {state} + {target}]",
-            "test r11, r11",
-            "je 2f",
-            "jmp r11",
-            "2:",
             "mov eax, {row}",
             "lea r10, [rip + {hook}]",
-            "jmp {slow}",
-            state = sym $crate::process::PROCESS,
-            target = const $crate::trampolines::target_offset($entry),
+            "jmp {pass}",
             row = const $entry.index(),
             hook = sym $hook,
-            slow = sym $crate::trampolines::not_open,
+            pass = sym $crate::trampolines::pass,
         )
     };
 }
@@ -68,18 +57,16 @@ macro_rules! identity {
 macro_rules! launch {
     ($entry:expr) => {
         core::arch::naked_asm!(
+            "mov eax, {row}",
             "mov r11, qword ptr [rip + {state} + {target}]",
             "test r11, r11",
-            "je 2f",
+            "je {slow}",
             "mov r10, qword ptr [rip + {state} + {mark}]",
             "cmp dword ptr [r10], 0",
             "jne 3f",
             "mov dword ptr [r10], 1",
             "3:",
             "jmp r11",
-            "2:",
-            "mov eax, {row}",
-            "jmp {slow}",
             state = sym $crate::process::PROCESS,
             target = const $crate::trampolines::target_offset($entry),
             mark = const $crate::trampolines::MARK_OFFSET,
@@ -91,11 +78,26 @@ macro_rules! launch {
 
 /// A hook's body: be the function of that path, under another name.
 macro_rules! forward {
-    ($hook:path) => {
-        core::arch::naked_asm!("jmp {hook}", hook = sym $hook)
+    ($entry:expr, $hook:path) => {
+        core::arch::naked_asm!("mov eax, {row}", "jmp {hook}", row = const $entry.index(), hook = sym $hook)
     };
 }
 pub(crate) use {forward, gate, identity, launch};
+
+/// Jumps to a row's target if there is one, else finds out what to do. The row's index comes in `eax`, an identity
+/// row's own function in `r10`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn pass() {
+    naked_asm!(
+        "lea r11, [rip + {state}]",
+        "mov r11, qword ptr [r11 + 8 * rax]",
+        "test r11, r11",
+        "je {slow}",
+        "jmp r11",
+        state = sym PROCESS,
+        slow = sym not_open,
+    )
+}
 
 /// The way of a gate or launch whose target is not set: asks [`open`] with all arguments saved, then goes on to the
 /// real function as if nothing had happened, or returns the error. The row's index comes in `eax`, an identity row's

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::table::Class;
 
 #[test]
 fn every_row_is_found_by_its_name_and_no_other_is() {
@@ -29,6 +30,12 @@ fn the_variants_of_a_name_are_its_versions_and_stream_forms() {
     );
     assert_eq!(names("cuLaunchKernel"), set(&["cuLaunchKernel", "cuLaunchKernel_ptsz"]));
     assert_eq!(names(""), set(&[]));
+    for entry in Entry::all() {
+        let family = names(entry.name().to_str().unwrap());
+        let same_base = |other: &Entry| base_of(other.name().to_bytes()) == base_of(entry.name().to_bytes());
+        let all = Entry::all().filter(same_base).map(|entry| format!("{entry:?}")).collect();
+        assert_eq!(family, all, "{entry:?}");
+    }
 }
 
 #[test]
@@ -54,7 +61,7 @@ fn a_program_of_an_older_cuda_gets_the_variant_of_its_time() {
 #[test]
 fn every_newer_variant_says_since_when_it_is() {
     for entry in Entry::all() {
-        let newer = entry.row().base < entry.row().length && !entry.name().to_bytes().ends_with(b"_ptsz");
+        let newer = entry.form() & (VARIANT | PER_THREAD) == VARIANT;
         if newer && !entry.name().to_bytes().starts_with(b"nvml") {
             assert_ne!(since(entry), 0, "{entry:?}");
         }
