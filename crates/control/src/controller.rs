@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode};
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+use crate::admission;
 use crate::finding::Reason;
 use crate::index::{Index, Order, Outcome};
 use crate::lease::Candidate;
@@ -25,6 +27,7 @@ use crate::ownership::FIELD_MANAGER;
 use crate::plan::{Cluster, effective_use};
 use crate::policy::Policies;
 use crate::policy_watch::{self, Pauses};
+use crate::serving::Serving;
 use crate::writer::{Writer, within};
 
 /// Writes under way at once. More would not be faster: the API server orders them anyway.
@@ -47,6 +50,8 @@ pub struct Config {
     pub lease_name: String,
     /// The page with figures, if one is wanted.
     pub metrics: Option<MetricsPage>,
+    /// The HTTPS server for admission and the scheduler, if one is wanted.
+    pub serving: Option<Serving>,
 }
 
 /// Runs the controller until `stop` says true. It outlives any absence of the API server.
@@ -71,6 +76,11 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
             }
         });
     }
+    let mut servers = JoinSet::new();
+    if let Some(serving) = config.serving {
+        let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
+        servers.spawn(async move { serving.run(&client, leading, routes(), stop).await });
+    }
     let controller = Controller {
         writer: Writer::new(&client, &config.identity, metrics),
         client,
@@ -85,11 +95,17 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
         writes: JoinSet::new(),
     };
     controller.run(asks, stop).await;
+    while servers.join_next().await.is_some() {}
     // The lease is given up last: whoever takes over must not meet writes of ours.
     let _ = stop_candidate.send(true);
     if let Some(Err(failure)) = election.join_next().await {
         warn!(%failure, "the election ended badly");
     }
+}
+
+/// All that is answered over HTTPS.
+fn routes() -> Router {
+    Router::new().merge(admission::router())
 }
 
 struct Controller {

@@ -10,6 +10,7 @@
 //!                                             └──── outcome, node as is ◄──┘
 //! ```
 
+mod admission;
 mod advert;
 pub mod cards;
 mod connect;
@@ -30,6 +31,7 @@ pub mod patch;
 pub mod plan;
 mod policy;
 mod policy_watch;
+mod serving;
 mod writer;
 
 pub use advert::{Advert, Amounts, Stage};
@@ -39,3 +41,4 @@ pub use deploy_labels::LabelChanges;
 pub use dry_run::{DryRunError, dry_run};
 pub use listing::{ListError, Listed, list};
 pub use metrics::MetricsPage;
+pub use serving::{Lifetimes, Serving, Settings as ServingSettings};

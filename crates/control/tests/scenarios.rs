@@ -62,6 +62,7 @@ impl Scenario {
             lease_namespace: None,
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
+            serving: None,
         };
         let controller = tokio::spawn(run(client, config, stopped));
         Self { server, node, stop, controller, watches: Vec::new(), lease: Value::Null }

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use gpupool_control::plan::{Cluster, Source};
-use gpupool_control::{Config, MetricsPage, dry_run};
+use gpupool_control::{Config, MetricsPage, Serving, dry_run};
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::node_use::operands::Mode;
+use gpupool_core::sharing::names::CONTROL;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -47,6 +48,16 @@ pub(crate) struct Args {
     /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
     metrics_address: Option<SocketAddr>,
+    /// Serve admission webhooks and the scheduler extender over HTTPS on this address [default: not served]
+    #[arg(long, value_name = "HOST:PORT")]
+    serve: Option<SocketAddr>,
+    /// The Service by which the API server reaches --serve; the Secret SERVICE-certificate holds the certificate, and
+    /// webhook configurations of that name are told to trust it
+    #[arg(long, value_name = "SERVICE", default_value = CONTROL)]
+    service: String,
+    /// Another name or address by which --serve is reached. Can be given several times
+    #[arg(long, value_name = "NAME")]
+    serve_name: Vec<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -79,12 +90,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             None => None,
         };
+        let namespace = args.lease_namespace.as_deref().unwrap_or_else(|| client.default_namespace());
+        let serving = match args.serve {
+            Some(address) => {
+                let serving = Serving::open(address, &args.service, namespace, &args.serve_name);
+                Some(serving.with_context(|| format!("cannot serve on {address}"))?)
+            }
+            None => None,
+        };
         let config = Config {
             cluster: args.settings(),
             identity: identity(),
             lease_namespace: args.lease_namespace,
             lease_name: args.lease_name,
             metrics,
+            serving,
         };
         gpupool_control::run(client, config, until_told_to_end()?).await;
         Ok(ExitCode::SUCCESS)
