@@ -12,6 +12,8 @@ const KUBE_MODULE: &[(&str, &str)] = &[
     ("go.sum", include_str!("../../go/go.sum")),
     ("main.go", include_str!("../../go/main.go")),
     ("await.go", include_str!("../../go/await.go")),
+    ("kubelet.go", include_str!("../../go/kubelet.go")),
+    ("machine.go", include_str!("../../go/machine.go")),
 ];
 
 /// Something that is built as a whole and asked for by name.
