@@ -20,20 +20,26 @@ use core::ffi::c_void;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::bucket::Bucket;
 
+mod shared;
+
+use shared::SHARED_LENGTH;
+pub use shared::{SHARED, Shared};
+
 /// First four bytes of the ledger.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
 
 /// Layout of the ledger.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Slots of a ledger, hence the most processes of a pod that use its card at the same time.
 pub const SLOTS: usize = 1024;
 
-/// Length of the ledger's file in bytes: header, slots, filled up to whole pages.
-pub const FILE_LENGTH: usize = (HEADER_LENGTH + SLOTS * SLOT_LENGTH).next_multiple_of(4096);
+/// Length of the ledger's file in bytes: header, slots, shared memory, filled up to whole pages.
+pub const FILE_LENGTH: usize = (SHARED_START + SHARED * SHARED_LENGTH).next_multiple_of(4096);
 
 const HEADER_LENGTH: usize = 128;
 const SLOT_LENGTH: usize = 64;
+const SHARED_START: usize = HEADER_LENGTH + SLOTS * SLOT_LENGTH;
 
 /// What the ledger starts with: two cache lines that no slot shares, the second for the bucket, which launches write.
 #[derive(Debug)]
@@ -179,12 +185,13 @@ pub enum LedgerError {
 pub struct Ledger<'a> {
     header: &'a LedgerHeader,
     slots: &'a [Slot],
+    shared: &'a [Shared],
 }
 
 impl<'a> Ledger<'a> {
-    /// A view of a header and its slots, wherever they lie.
-    pub const fn new(header: &'a LedgerHeader, slots: &'a [Slot]) -> Self {
-        Self { header, slots }
+    /// A view of a header, its slots and the keys of shared memory, wherever they lie.
+    pub const fn new(header: &'a LedgerHeader, slots: &'a [Slot], shared: &'a [Shared]) -> Self {
+        Self { header, slots, shared }
     }
 
     /// Makes zeroed shared memory a ledger of [`SLOTS`] slots.
@@ -220,11 +227,12 @@ impl<'a> Ledger<'a> {
             return Err(LedgerError::Memory(length));
         }
         // SAFETY: size and alignment were checked, validity is the caller's promise, atomics accept any bytes, and
-        // the slots begin one header (128 bytes, a multiple of both's alignment) after the start.
+        // each part begins a multiple of its alignment after the start.
         unsafe {
             let header = &*memory.cast::<LedgerHeader>();
-            let slots = core::slice::from_raw_parts(memory.byte_add(HEADER_LENGTH).cast::<Slot>(), SLOTS);
-            Ok(Self { header, slots })
+            let slots = core::slice::from_raw_parts(memory.byte_add(HEADER_LENGTH).cast(), SLOTS);
+            let shared = core::slice::from_raw_parts(memory.byte_add(SHARED_START).cast(), SHARED);
+            Ok(Self { header, slots, shared })
         }
     }
 
@@ -242,6 +250,7 @@ impl<'a> Ledger<'a> {
     pub fn assign(&self, index: u32) -> Option<&'a Slot> {
         let slot = self.slot(index)?;
         slot.clear();
+        self.clear_shared(index);
         self.header.high_water.fetch_max(index + 1, Ordering::SeqCst);
         Some(slot)
     }
@@ -252,6 +261,7 @@ impl<'a> Ledger<'a> {
         let slot = self.slot(index)?;
         let bytes = slot.charge();
         slot.clear();
+        self.clear_shared(index);
         Some(bytes)
     }
 

@@ -12,6 +12,7 @@ const LIMIT: u64 = 10;
 struct Private {
     header: LedgerHeader,
     slots: Vec<Slot>,
+    shared: Vec<Shared>,
     /// What the driver holds for the whole pod.
     driver: AtomicU64,
 }
@@ -21,6 +22,7 @@ impl Private {
         let private = Arc::new(Self {
             header: LedgerHeader::in_private_memory(2),
             slots: (0..2).map(|_| Slot::default()).collect(),
+            shared: (0..2).map(|_| Shared::default()).collect(),
             driver: AtomicU64::new(0),
         });
         private.ledger().assign(0);
@@ -29,7 +31,7 @@ impl Private {
     }
 
     fn ledger(&self) -> Ledger<'_> {
-        Ledger::new(&self.header, &self.slots)
+        Ledger::new(&self.header, &self.slots, &self.shared)
     }
 
     /// The life of a process that allocates once and is killed after `steps` steps; what it holds then.
@@ -121,4 +123,28 @@ fn a_sum_never_misses_a_commit() {
         assert!(thread.join().is_ok());
         assert_eq!(private.ledger().charged(), 6);
     });
+}
+
+/// An owner that is killed after any step of publishing or withdrawing leaves no key behind, and an entry that it had
+/// is never taken for another's key.
+#[test]
+fn a_killed_owner_leaves_no_key() {
+    for withdraws in [false, true] {
+        loom::model(move || {
+            let private = Private::new();
+            let other = Arc::clone(&private);
+            let thread = thread::spawn(move || {
+                assert!(other.ledger().publish_shared(0, 5));
+                if withdraws {
+                    other.ledger().withdraw_shared(0, 5);
+                }
+                other.ledger().reclaim(0);
+                assert!(!other.ledger().is_shared(5));
+            });
+            assert!(private.ledger().publish_shared(1, 6));
+            assert!(private.ledger().is_shared(6));
+            assert!(thread.join().is_ok());
+            assert!(private.ledger().is_shared(6) && !private.ledger().is_shared(5));
+        });
+    }
 }

@@ -9,6 +9,7 @@ const NEVER: fn(u32) -> bool = |_| false;
 struct Private {
     header: LedgerHeader,
     slots: Vec<Slot>,
+    shared: Vec<Shared>,
 }
 
 impl Private {
@@ -16,6 +17,7 @@ impl Private {
         let private = Self {
             header: LedgerHeader::in_private_memory(slots),
             slots: (0..slots).map(|_| Slot::default()).collect(),
+            shared: (0..4).map(|_| Shared::default()).collect(),
         };
         for (index, _) in (0..).zip(&private.slots) {
             private.ledger().assign(index);
@@ -24,7 +26,7 @@ impl Private {
     }
 
     fn ledger(&self) -> Ledger<'_> {
-        Ledger::new(&self.header, &self.slots)
+        Ledger::new(&self.header, &self.slots, &self.shared)
     }
 }
 
@@ -105,6 +107,32 @@ fn a_double_release_does_not_become_an_endless_charge() {
     assert_eq!(slot.committed(), 0);
     slot.context_gone();
     assert_eq!(slot.contexts(), 0);
+}
+
+#[test]
+fn a_key_is_found_until_its_owner_withdraws_it_or_is_gone() {
+    let private = Private::new(3);
+    let ledger = private.ledger();
+    assert!(!ledger.is_shared(7) && !ledger.is_shared(0));
+    assert!(ledger.publish_shared(0, 7) && ledger.publish_shared(1, 8) && ledger.publish_shared(2, 7));
+    ledger.withdraw_shared(0, 8);
+    assert!(ledger.is_shared(8), "another's key stays");
+    ledger.withdraw_shared(0, 7);
+    assert!(ledger.is_shared(7), "the other owner's entry stays");
+    ledger.reclaim(2);
+    assert!(!ledger.is_shared(7));
+    ledger.assign(1);
+    assert!(!ledger.is_shared(8), "a slot that is given again owns nothing");
+}
+
+#[test]
+fn keys_beyond_the_last_place_are_told_and_places_are_used_again() {
+    let private = Private::new(1);
+    let ledger = private.ledger();
+    assert!((1..=4).all(|key| ledger.publish_shared(0, key)));
+    assert!(!ledger.publish_shared(0, 5));
+    ledger.withdraw_shared(0, 2);
+    assert!(ledger.publish_shared(0, 5) && ledger.is_shared(5) && !ledger.is_shared(2));
 }
 
 #[test]
