@@ -11,6 +11,8 @@
 //! a slot that counts at least what it holds. The agent zeroes it once the process is really gone
 //! ([`Ledger::reclaim`]). Nothing else ever repairs anything.
 //!
+//! Memory that several processes of the pod hold is charged once, beside the slots ([`Ledger::share`]).
+//!
 //! Why the limit is never exceeded: the sum reads a slot's `pending` before its `committed`, and a commit adds to
 //! `committed` before it takes from `pending`; so a sum may count a reservation twice but never misses one. All of it
 //! is sequentially consistent, so of two that reserve at once at least one sees the other.
@@ -22,7 +24,6 @@ use crate::bucket::Bucket;
 
 mod shared;
 
-use shared::SHARED_LENGTH;
 pub use shared::{SHARED, Shared};
 
 /// First four bytes of the ledger.
@@ -40,6 +41,7 @@ pub const FILE_LENGTH: usize = (SHARED_START + SHARED * SHARED_LENGTH).next_mult
 const HEADER_LENGTH: usize = 128;
 const SLOT_LENGTH: usize = 64;
 const SHARED_START: usize = HEADER_LENGTH + SLOTS * SLOT_LENGTH;
+const SHARED_LENGTH: usize = 24 + SLOTS / 8;
 
 /// What the ledger starts with: two cache lines that no slot shares, the second for the bucket, which launches write.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub struct LedgerHeader {
     slots: AtomicU32,
     /// Slots from this index on were never given out, so sums stop here.
     high_water: AtomicU32,
+    /// The same for shared memory.
+    shared_high_water: AtomicU32,
     bucket: Bucket,
 }
 
@@ -67,7 +71,8 @@ pub struct Slot {
 const _: () = {
     assert!(size_of::<LedgerHeader>() == HEADER_LENGTH);
     assert!(size_of::<Slot>() == SLOT_LENGTH);
-    assert!(FILE_LENGTH == 69_632);
+    assert!(size_of::<Shared>() == SHARED_LENGTH);
+    assert!(FILE_LENGTH == 86_016);
 };
 
 impl Slot {
@@ -189,7 +194,7 @@ pub struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    /// A view of a header, its slots and the keys of shared memory, wherever they lie.
+    /// A view of a header, its slots and its shared memory, wherever they lie.
     pub const fn new(header: &'a LedgerHeader, slots: &'a [Slot], shared: &'a [Shared]) -> Self {
         Self { header, slots, shared }
     }
@@ -267,12 +272,15 @@ impl<'a> Ledger<'a> {
 
     /// Bytes that the pod holds or is about to hold. Never less than it holds.
     pub fn charged(&self) -> u64 {
-        self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.charge()))
+        // Shared memory last: what becomes shared is charged there before it is taken from its slot.
+        let slots = self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.charge()));
+        slots.saturating_add(self.shared_bytes())
     }
 
     /// Bytes that the pod holds, without what is only announced.
     pub fn committed(&self) -> u64 {
-        self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.committed()))
+        let slots = self.used_slots().iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.committed()));
+        slots.saturating_add(self.shared_bytes())
     }
 
     fn used_slots(&self) -> &'a [Slot] {
@@ -336,6 +344,7 @@ impl LedgerHeader {
             version: AtomicU32::new(0),
             slots: AtomicU32::new(0),
             high_water: AtomicU32::new(0),
+            shared_high_water: AtomicU32::new(0),
             bucket: Bucket::default(),
         };
         header.set(slots);

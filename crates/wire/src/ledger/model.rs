@@ -125,26 +125,51 @@ fn a_sum_never_misses_a_commit() {
     });
 }
 
-/// An owner that is killed after any step of publishing or withdrawing leaves no key behind, and an entry that it had
-/// is never taken for another's key.
+/// Somebody joins while the only holder leaves, by itself or by a kill: who has joined is charged, and afterwards
+/// nothing is.
 #[test]
-fn a_killed_owner_leaves_no_key() {
-    for withdraws in [false, true] {
+fn who_joins_while_the_last_one_leaves_is_charged() {
+    for killed in [false, true] {
         loom::model(move || {
             let private = Private::new();
+            let place = private.ledger().share(0, 5, 6);
             let other = Arc::clone(&private);
-            let thread = thread::spawn(move || {
-                assert!(other.ledger().publish_shared(0, 5));
-                if withdraws {
-                    other.ledger().withdraw_shared(0, 5);
-                }
-                other.ledger().reclaim(0);
-                assert!(!other.ledger().is_shared(5));
+            let thread = thread::spawn(move || match place {
+                Some(place) if !killed => other.ledger().leave_shared(0, place),
+                _ => drop(other.ledger().reclaim(0)),
             });
-            assert!(private.ledger().publish_shared(1, 6));
-            assert!(private.ledger().is_shared(6));
+            let joined = private.ledger().join_shared(1, 5);
             assert!(thread.join().is_ok());
-            assert!(private.ledger().is_shared(6) && !private.ledger().is_shared(5));
+            assert_eq!(private.ledger().charged(), if joined.is_some() { 6 } else { 0 });
+            if let Some((place, bytes)) = joined {
+                assert_eq!(bytes, 6);
+                private.ledger().leave_shared(1, place);
+            }
+            assert_eq!(private.ledger().charged(), 0);
+            assert!(private.shared.iter().all(|entry| entry.is_free()));
         });
     }
+}
+
+/// Two take entries at the same time, one is killed: neither gets the other's, and a sum never misses memory that is
+/// on its way from a slot to its entry.
+#[test]
+fn memory_on_its_way_into_an_entry_is_never_missed() {
+    loom::model(|| {
+        let private = Private::new();
+        private.ledger().charge_anyway(0, 6);
+        let other = Arc::clone(&private);
+        let thread = thread::spawn(move || {
+            if other.ledger().share(0, 5, 6).is_some()
+                && let Some(slot) = other.ledger().slot(0)
+            {
+                slot.release(6);
+            }
+        });
+        assert!(private.ledger().charged() >= 6);
+        assert!(thread.join().is_ok());
+        assert_eq!(private.ledger().charged(), 6);
+        private.ledger().reclaim(0);
+        assert_eq!(private.ledger().charged(), 0);
+    });
 }

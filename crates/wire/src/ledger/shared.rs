@@ -1,72 +1,155 @@
-//! Memory that several processes of a pod use and one of them is charged for.
+//! Memory that several processes of a pod hold, charged once for all of them for as long as one of them holds it.
 //!
-//! A process that lets others have its memory (an exported handle, an IPC handle) publishes a key of it here; one that
-//! gets memory from elsewhere looks here first, and is charged only where nobody of its pod is. A key is whatever
-//! both sides can tell: the identity of a file, the bytes of a handle.
+//! An entry stands for one piece of such memory: a key by which processes recognise it (whatever both sides can tell:
+//! the identity of a file, the bytes of a handle), its bytes, and a bit per slot for who holds it. Its bytes count
+//! while any bit is set. So neither the end of the process that made the memory nor a kill at any instruction makes
+//! the sum wrong, and the agent repairs nothing: it clears the bits of a dead process's slot.
 //!
-//! An entry belongs to a slot. It says nothing about bytes, so sums never look at it, and a process that is killed
-//! leaves nothing to repair: the agent frees its entries with its slot.
+//! An entry is taken and given up in two steps, with a state in between that names the slot whose process is at it,
+//! since a process may join an entry at the very moment that the last holder leaves: who joins sets its bit and then
+//! looks whether the entry still lives; who frees takes its life and then looks whether a bit is set. All of it is
+//! sequentially consistent, so one of the two sees the other.
 
-use super::Ledger;
-use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::{Ledger, SLOTS};
+use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Most keys of a pod at the same time. What finds no place is charged by every process that uses it.
-pub const SHARED: usize = 240;
+/// Most pieces of shared memory of a pod at the same time. What finds no place is charged to every process that
+/// holds it.
+pub const SHARED: usize = 128;
 
-/// One published key.
+#[cfg(not(loom))]
+const WORDS: usize = SLOTS / 64;
+/// The model checker follows every atomic, so it gets few.
+#[cfg(loom)]
+const WORDS: usize = 1;
+
+/// One piece of shared memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Shared {
-    /// 0 while nobody owns the entry; written before its owner is, except by a new owner.
+    /// [`FREE`], [`LIVES`], or [`at_it`] for the slot that takes the entry or frees it.
+    state: AtomicU64,
     key: AtomicU64,
-    /// Slot of the process that is charged, plus 1; 0 for a free entry.
-    owner: AtomicU32,
+    bytes: AtomicU64,
+    /// A bit per slot.
+    holders: [AtomicU64; WORDS],
 }
 
-pub(super) const SHARED_LENGTH: usize = 16;
+const FREE: u64 = 0;
+const LIVES: u64 = 1;
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Shared>() == SHARED_LENGTH);
+/// The state while the process in slot `index` takes an entry or frees it.
+const fn at_it(index: u32) -> u64 {
+    2 + index as u64
+}
 
 impl Shared {
-    /// Frees the entry. The key goes first, so that no later owner is taken for the one of this key.
-    fn free(&self) {
-        self.key.store(0, Ordering::SeqCst);
-        self.owner.store(0, Ordering::SeqCst);
+    fn is_held(&self) -> bool {
+        self.holders.iter().any(|word| word.load(SeqCst) != 0)
+    }
+
+    fn set(&self, index: u32) {
+        if let Some(word) = self.holders.get(index as usize / 64) {
+            word.fetch_or(1 << (index % 64), SeqCst);
+        }
+    }
+
+    fn lives_as(&self, key: u64) -> bool {
+        self.state.load(SeqCst) == LIVES && self.key.load(SeqCst) == key
+    }
+
+    /// The process in slot `index` does not hold it any more; without a holder the entry is free.
+    fn leave(&self, index: u32) {
+        if let Some(word) = self.holders.get(index as usize / 64) {
+            word.fetch_and(!(1 << (index % 64)), SeqCst);
+        }
+        self.free_unheld(index);
+    }
+
+    /// Frees it if nobody holds it. Somebody who joins meanwhile may step back again and leave that to this process,
+    /// so what was given its life back is looked at once more.
+    fn free_unheld(&self, index: u32) {
+        while !self.is_held() && self.state.compare_exchange(LIVES, at_it(index), SeqCst, SeqCst).is_ok() {
+            self.decide();
+        }
+    }
+
+    /// Ends the time between the states.
+    fn decide(&self) {
+        if self.is_held() {
+            self.state.store(LIVES, SeqCst);
+        } else {
+            self.bytes.store(0, SeqCst);
+            self.key.store(0, SeqCst);
+            self.state.store(FREE, SeqCst);
+        }
+    }
+
+    #[cfg(all(test, loom))]
+    pub(super) fn is_free(&self) -> bool {
+        self.state.load(SeqCst) == FREE
+    }
+
+    fn charge(&self) -> u64 {
+        if self.is_held() { self.bytes.load(SeqCst) } else { 0 }
     }
 }
 
 impl Ledger<'_> {
-    /// The process in slot `index` is charged for the memory of `key` (not 0). Whether that could be written down.
-    pub fn publish_shared(&self, index: u32, key: u64) -> bool {
-        let free = |entry: &&Shared| {
-            entry.owner.compare_exchange(0, index + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        };
-        let place = self.shared.iter().find(free);
-        if let Some(entry) = place {
-            entry.key.store(key, Ordering::SeqCst);
+    /// The process in slot `index` joins those who hold the memory of `key`. Its place, and the bytes that it is
+    /// charged; nothing if nobody of the pod holds it.
+    ///
+    /// One thread of a process at a time may share and leave, and it must count for itself how often it joined.
+    pub fn join_shared(&self, index: u32, key: u64) -> Option<(usize, u64)> {
+        let (place, entry) = self.used_shared().find(|(_, entry)| entry.lives_as(key))?;
+        entry.set(index);
+        if entry.lives_as(key) {
+            return Some((place, entry.bytes.load(SeqCst)));
         }
-        place.is_some()
+        entry.leave(index);
+        None
     }
 
-    /// Whether some process of the pod is charged for the memory of `key`.
-    pub fn is_shared(&self, key: u64) -> bool {
-        self.shared.iter().any(|entry| entry.key.load(Ordering::SeqCst) == key && key != 0)
+    /// The process in slot `index` holds memory of `bytes` that others may come to hold: charged here from now on, so
+    /// that it can be taken from the slot. Its place; nothing where there is no room.
+    pub fn share(&self, index: u32, key: u64, bytes: u64) -> Option<usize> {
+        let take = |entry: &Shared| entry.state.compare_exchange(FREE, at_it(index), SeqCst, SeqCst).is_ok();
+        let place = self.shared.iter().position(take)?;
+        let entry = self.shared.get(place)?;
+        // Sums must look here before the entry counts anything.
+        self.header.shared_high_water.fetch_max(u32::try_from(place).ok()? + 1, SeqCst);
+        entry.key.store(key, SeqCst);
+        entry.bytes.store(bytes, SeqCst);
+        entry.set(index);
+        entry.state.store(LIVES, SeqCst);
+        Some(place)
     }
 
-    /// The process in slot `index` is no longer charged for the memory of `key`.
-    pub fn withdraw_shared(&self, index: u32, key: u64) {
-        for entry in self.entries_of(index).filter(|entry| entry.key.load(Ordering::SeqCst) == key) {
-            entry.free();
+    /// The process in slot `index` no longer holds the memory at `place`.
+    pub fn leave_shared(&self, index: u32, place: usize) {
+        if let Some(entry) = self.shared.get(place) {
+            entry.leave(index);
         }
     }
 
-    /// Frees every entry of a slot.
+    /// Bytes of all memory that somebody holds.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.used_shared().fold(0, |sum: u64, (_, entry)| sum.saturating_add(entry.charge()))
+    }
+
+    /// The process in slot `index` is gone.
     pub(super) fn clear_shared(&self, index: u32) {
-        self.entries_of(index).for_each(Shared::free);
+        for (_, entry) in self.used_shared() {
+            entry.leave(index);
+            if entry.state.load(SeqCst) == at_it(index) {
+                entry.decide();
+                entry.free_unheld(index);
+            }
+        }
     }
 
-    fn entries_of(&self, index: u32) -> impl Iterator<Item = &Shared> {
-        self.shared.iter().filter(move |entry| entry.owner.load(Ordering::SeqCst) == index + 1)
+    fn used_shared(&self) -> impl Iterator<Item = (usize, &Shared)> {
+        let used = self.header.shared_high_water.load(SeqCst) as usize;
+        self.shared.iter().take(used).enumerate()
     }
 }

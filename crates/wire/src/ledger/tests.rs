@@ -110,29 +110,35 @@ fn a_double_release_does_not_become_an_endless_charge() {
 }
 
 #[test]
-fn a_key_is_found_until_its_owner_withdraws_it_or_is_gone() {
-    let private = Private::new(3);
+fn shared_memory_is_charged_once_until_its_last_holder_is_gone() {
+    let private = Private::new(70);
     let ledger = private.ledger();
-    assert!(!ledger.is_shared(7) && !ledger.is_shared(0));
-    assert!(ledger.publish_shared(0, 7) && ledger.publish_shared(1, 8) && ledger.publish_shared(2, 7));
-    ledger.withdraw_shared(0, 8);
-    assert!(ledger.is_shared(8), "another's key stays");
-    ledger.withdraw_shared(0, 7);
-    assert!(ledger.is_shared(7), "the other owner's entry stays");
-    ledger.reclaim(2);
-    assert!(!ledger.is_shared(7));
-    ledger.assign(1);
-    assert!(!ledger.is_shared(8), "a slot that is given again owns nothing");
+    let slot = ledger.slot(0).unwrap();
+    ledger.reserve(0, 60, 100, NEVER).unwrap().commit(60);
+    let place = ledger.share(0, 7, 60).unwrap();
+    slot.release(60);
+    assert_eq!(ledger.join_shared(1, 7), Some((place, 60)));
+    assert_eq!(ledger.join_shared(69, 7), Some((place, 60)));
+    assert_eq!((ledger.charged(), ledger.committed()), (60, 60));
+    assert!(ledger.reserve(1, 41, 100, NEVER).is_err());
+    ledger.leave_shared(0, place);
+    ledger.reclaim(1);
+    assert_eq!((ledger.charged(), ledger.join_shared(2, 8)), (60, None));
+    ledger.leave_shared(69, place);
+    assert_eq!((ledger.charged(), ledger.join_shared(2, 7)), (0, None));
 }
 
 #[test]
-fn keys_beyond_the_last_place_are_told_and_places_are_used_again() {
+fn shared_memory_beyond_the_last_place_is_told_and_places_are_used_again() {
     let private = Private::new(1);
     let ledger = private.ledger();
-    assert!((1..=4).all(|key| ledger.publish_shared(0, key)));
-    assert!(!ledger.publish_shared(0, 5));
-    ledger.withdraw_shared(0, 2);
-    assert!(ledger.publish_shared(0, 5) && ledger.is_shared(5) && !ledger.is_shared(2));
+    let places: Vec<_> = (1..=4).map(|key| ledger.share(0, key, 10).unwrap()).collect();
+    assert_eq!(ledger.share(0, 5, 10), None);
+    ledger.leave_shared(0, places[1]);
+    assert_eq!(ledger.share(0, 5, 1), Some(places[1]));
+    assert_eq!(ledger.charged(), 31);
+    ledger.assign(0);
+    assert_eq!(ledger.charged(), 0, "a slot that is given again holds nothing");
 }
 
 #[test]
