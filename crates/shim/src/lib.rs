@@ -40,6 +40,8 @@ mod lock;
 mod memory;
 pub mod names;
 mod nvml;
+#[cfg(not(feature = "preload"))]
+pub mod passes;
 mod pointers;
 mod pools;
 mod process;

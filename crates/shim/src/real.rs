@@ -9,11 +9,13 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::code::{
-    CuResult, NO_DEVICE, NOT_FOUND, NVML_FUNCTION_NOT_FOUND, NVML_LIBRARY_NOT_FOUND, NvmlReturn,
+    CuResult, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NVML_FUNCTION_NOT_FOUND,
+    NVML_LIBRARY_NOT_FOUND, NvmlReturn, SUCCESS,
 };
 use crate::elf::Symbols;
 use crate::loaded::{self, Library};
-use crate::table::{COUNT, Entry};
+use crate::process::{self, Stage};
+use crate::table::{COUNT, Class, Entry};
 
 /// Kept in place of an address when the library has no such function.
 const ABSENT: usize = 1;
@@ -190,10 +192,42 @@ extern "C" fn not_in_nvml() -> NvmlReturn {
     NVML_FUNCTION_NOT_FOUND
 }
 
+extern "C" fn no_context() -> CuResult {
+    INVALID_CONTEXT
+}
+
+extern "C" fn free_nothing(address: usize) -> CuResult {
+    if address == 0 { SUCCESS } else { INVALID_VALUE }
+}
+
+extern "C" fn reset_nothing(device: c_int) -> CuResult {
+    if device == 0 { SUCCESS } else { INVALID_DEVICE }
+}
+
+/// Before the first grant the real driver is not initialised and would say so. A program that has called `cuInit` and
+/// gives back what it cannot have yet is answered as an initialised driver answers it.
+#[cold]
+fn nothing_to_free(entry: Entry) -> Option<usize> {
+    if entry.class() != Class::Frees {
+        return None;
+    }
+    let stand_in = match entry {
+        Entry::cuMemFree | Entry::cuMemFree_v2 => free_nothing as *const (),
+        Entry::cuDevicePrimaryCtxReset | Entry::cuDevicePrimaryCtxReset_v2 => reset_nothing as *const (),
+        _ => no_context as *const (),
+    };
+    Some(stand_in.expose_provenance())
+}
+
 /// What to call for a row: the real function, or one that answers as the library would for a function that it does
 /// not have.
 #[inline(never)]
 pub(crate) fn callable(entry: Entry) -> usize {
+    if process::stage() == Stage::Initialised
+        && let Some(stand_in) = nothing_to_free(entry)
+    {
+        return stand_in;
+    }
     let stand_in: extern "C" fn() -> i32 = match (find(entry), entry.library()) {
         (Real::At(address), _) => return address,
         (Real::Absent, Some(Library::Nvml)) => not_in_nvml,

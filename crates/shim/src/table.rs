@@ -73,6 +73,12 @@ macro_rules! for_each_row {
             context cuCtxGetLimit;
             context cuCtxSetLimit;
             context cuCtxGetCacheConfig;
+            context cuCtxSetCacheConfig;
+            context cuCtxGetSharedMemConfig;
+            context cuCtxSetSharedMemConfig;
+            context cuCtxSetFlags;
+            context cuCtxGetExecAffinity;
+            context cuCtxResetPersistingL2Cache;
             context cuCtxGetStreamPriorityRange;
             context cuCtxPopCurrent;
             context cuCtxPopCurrent_v2;
@@ -94,6 +100,17 @@ macro_rules! for_each_row {
             context cuMemHostAlloc;
             context cuMemHostRegister;
             context cuMemHostRegister_v2;
+            context cuMemHostUnregister;
+            context cuMemHostGetDevicePointer;
+            context cuMemHostGetDevicePointer_v2;
+            context cuMemHostGetFlags;
+            context cuMemFreeHost;
+            context cuLinkCreate;
+            context cuLinkCreate_v2;
+            context cuTexRefCreate;
+            context cuIpcOpenEventHandle;
+            context cuImportExternalSemaphore;
+            context cuGLInit;
 
             gate cuDeviceGetProperties;
             gate cuDeviceGetLuid;
@@ -101,6 +118,9 @@ macro_rules! for_each_row {
             gate cuDeviceGetNvSciSyncAttributes;
             gate cuDeviceGetExecAffinitySupport;
             gate cuDeviceGetHostAtomicCapabilities;
+            gate cuDeviceGetCliqueCount;
+            gate cuDeviceGetCliqueInfo;
+            gate cuDeviceGetFabricClusterUuid;
             gate cuDeviceCanAccessPeer;
             gate cuDeviceGetP2PAttribute;
             gate cuDeviceGetP2PAtomicCapabilities;
@@ -112,6 +132,7 @@ macro_rules! for_each_row {
             gate cuDeviceGraphMemTrim;
             gate cuDeviceGetDevResource;
             gate cuDevSmResourceSplitByCount;
+            gate cuDevSmResourceSplit;
             gate cuDevResourceGenerateDesc;
             gate cuDeviceRegisterAsyncNotification;
             gate cuDevicePrimaryCtxSetFlags;
@@ -134,10 +155,26 @@ macro_rules! for_each_row {
             gate cuProfilerInitialize;
             gate cuProfilerStart;
             gate cuProfilerStop;
+            gate cuGLGetDevices;
+            gate cuGLGetDevices_v2;
+            gate cuVDPAUGetDevice;
+            gate cuLogicalEndpointIdReserve;
+            gate cuLogicalEndpointGetLimits;
+            gate cuLogicalEndpointImport;
+            gate cuCheckpointProcessLock;
+            gate cuCheckpointProcessUnlock;
+            gate cuCheckpointProcessCheckpoint;
+            gate cuCheckpointProcessRestore;
+            gate cuCheckpointProcessGetState;
+            gate cuCheckpointProcessGetRestoreThreadId;
 
             lease cuGetExportTable;
             lease cuGreenCtxCreate;
             lease cuCtxAttach;
+            lease cuGLCtxCreate;
+            lease cuGLCtxCreate_v2;
+            lease cuVDPAUCtxCreate;
+            lease cuVDPAUCtxCreate_v2;
             lease cuLibraryLoadData;
             lease cuLibraryLoadFromFile;
             lease cuMemCreate;
@@ -281,7 +318,7 @@ impl Entry {
 
 /// The CUDA version (as `cuGetProcAddress` counts them) that brought a variant; 0 for the first one of a name.
 /// From the suffixes of NVIDIA's `PFN_…_v…` typedefs.
-pub(crate) const fn since(entry: Entry) -> u32 {
+pub const fn since(entry: Entry) -> u32 {
     match entry {
         Entry::cuMemAlloc_v2
         | Entry::cuMemAllocPitch_v2
@@ -289,9 +326,12 @@ pub(crate) const fn since(entry: Entry) -> u32 {
         | Entry::cuMemFree_v2
         | Entry::cuMemGetInfo_v2
         | Entry::cuDeviceTotalMem_v2
+        | Entry::cuMemHostGetDevicePointer_v2
+        | Entry::cuGLCtxCreate_v2
+        | Entry::cuVDPAUCtxCreate_v2
         | Entry::cuCtxCreate_v2 => 3020,
         Entry::cuCtxDestroy_v2 | Entry::cuCtxPopCurrent_v2 | Entry::cuCtxPushCurrent_v2 => 4000,
-        Entry::cuMemHostRegister_v2 => 6050,
+        Entry::cuMemHostRegister_v2 | Entry::cuLinkCreate_v2 | Entry::cuGLGetDevices_v2 => 6050,
         Entry::cuDevicePrimaryCtxRelease_v2
         | Entry::cuDevicePrimaryCtxReset_v2
         | Entry::cuDevicePrimaryCtxSetFlags_v2 => 11000,
