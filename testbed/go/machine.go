@@ -46,6 +46,7 @@ func readMachine(file, root string) (*machine, error) {
 
 func (m *machine) Start() error { return nil }
 
+// MachineInfo tells no CPU's place: the kubelet would confine pods to CPUs that are not there.
 func (m *machine) MachineInfo() (*v1.MachineInfo, error) {
 	return &v1.MachineInfo{
 		NumCores:         m.CPU,
@@ -55,17 +56,7 @@ func (m *machine) MachineInfo() (*v1.MachineInfo, error) {
 		MachineID:        m.MachineID,
 		SystemUUID:       m.MachineID,
 		BootID:           firstLine("/proc/sys/kernel/random/boot_id"),
-		Topology:         []v1.Node{m.topology()},
 	}, nil
-}
-
-// topology is one NUMA node with all CPUs and all memory: the kubelet's device manager asks where a device is.
-func (m *machine) topology() v1.Node {
-	node := v1.Node{Memory: m.Memory}
-	for cpu := range m.CPU {
-		node.Cores = append(node.Cores, v1.Core{Id: cpu, Threads: []int{cpu}})
-	}
-	return node
 }
 
 func (m *machine) VersionInfo() (*v1.VersionInfo, error) {

@@ -28,6 +28,7 @@ pub(crate) struct Identity {
 }
 
 /// Signs the certificates of one cluster.
+#[derive(Debug)]
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -48,11 +49,10 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// An identity for servers on this machine.
-    pub(crate) fn server(&self) -> Result<Identity, Error> {
-        let names: Vec<String> = SERVER_NAMES.iter().map(|&name| name.to_owned()).collect();
+    /// An identity for a server under these names and addresses.
+    pub(crate) fn server(&self, names: &[String]) -> Result<Identity, Error> {
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params.distinguished_name.push(DnType::CommonName, "testbed");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }
@@ -99,9 +99,16 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes all credentials of a cluster whose API server is at `server`, as files below `folder`.
-    pub(crate) fn make(folder: &Path, server: &str) -> Result<Self, Error> {
-        let authority = Authority::new()?;
+    /// Makes all credentials of a cluster whose API server is at `server`, as files below `folder`; `names` are the
+    /// server's, beside the usual ones.
+    pub(crate) fn make(
+        folder: &Path,
+        authority: &Authority,
+        server: &str,
+        names: &[String],
+    ) -> Result<Self, Error> {
+        let usual = SERVER_NAMES.iter().map(|&name| name.to_owned());
+        let names: Vec<String> = usual.chain(names.iter().cloned()).collect();
         let certificate = authority.certificate();
         let write_pair = |name: &str, pair: &Identity| -> Result<(PathBuf, PathBuf), Error> {
             let (public, private) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
@@ -121,7 +128,7 @@ impl Credentials {
         let key = KeyPair::generate()?;
         let tokens = Identity { certificate: key.public_key_pem(), key: key.serialize_pem() };
         Ok(Self {
-            server: write_pair("server", &authority.server()?)?,
+            server: write_pair("server", &authority.server(&names)?)?,
             admin: write_pair("admin", &admin)?,
             service_accounts: write_pair("service-accounts", &tokens)?,
             kubeconfig: write_kubeconfig("kubeconfig", &admin)?,
@@ -142,7 +149,7 @@ impl Credentials {
 }
 
 /// A kubeconfig in JSON, which is YAML too, with everything inside: it can be copied anywhere.
-fn kubeconfig(server: &str, authority: &str, identity: &Identity) -> String {
+pub(crate) fn kubeconfig(server: &str, authority: &str, identity: &Identity) -> String {
     let data = |pem: &str| BASE64_STANDARD.encode(pem);
     serde_json::json!({
         "apiVersion": "v1",

@@ -4,17 +4,23 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::authority::Credentials;
+use crate::authority::{Authority, Credentials};
 use crate::component::{Component, Plan};
-use crate::control_plane::{Blueprint, Ports, audit_log, etcd_socket};
+use crate::control_plane::{Addresses, Blueprint, audit_log, etcd_socket};
 use crate::home::{Home, write_private};
+use crate::hosts::{Hosts, Stock};
+use crate::network::Network;
 use crate::recipe::Tool;
 use crate::standing::Standing;
-use crate::{Error, Kubectl, Node, programs, readiness};
+use crate::{Error, Image, Kubectl, KubeletNode, Node, programs, readiness};
 
 const APISERVER: &str = "kube-apiserver";
+const SCHEDULER: &str = "kube-scheduler";
+
+/// The scheduler's configuration in the cluster's folder, where there is one.
+const SCHEDULER_CONFIGURATION: &str = "scheduler.json";
 
 /// What a cluster is to be like, before it is started.
 #[derive(Debug, Default)]
@@ -22,9 +28,34 @@ pub struct Builder {
     nodes: Vec<Node>,
     folder: Option<PathBuf>,
     audited: Option<String>,
+    kubelet_nodes: Vec<KubeletNode>,
+    images: Vec<Image>,
+    scheduler: Option<Value>,
 }
 
 impl Builder {
+    /// Adds a node with a kubelet, on which pods really run. Needs root.
+    #[must_use]
+    pub fn kubelet_node(mut self, node: KubeletNode) -> Self {
+        self.kubelet_nodes.push(node);
+        self
+    }
+
+    /// Adds an image that all nodes with a kubelet have; pods that use it say `imagePullPolicy: Never` or
+    /// `IfNotPresent`.
+    #[must_use]
+    pub fn image(mut self, image: Image) -> Self {
+        self.images.push(image);
+        self
+    }
+
+    /// The scheduler starts with this `KubeSchedulerConfiguration`; see [`Cluster::configure_scheduler`].
+    #[must_use]
+    pub fn scheduler(mut self, configuration: Value) -> Self {
+        self.scheduler = Some(configuration);
+        self
+    }
+
     /// Adds a node that kwok plays.
     #[must_use]
     pub fn node(mut self, node: Node) -> Self {
@@ -59,14 +90,21 @@ impl Builder {
     /// Builds the programs first if they are not in the cache: that takes minutes and is said on standard error.
     /// When it fails, everything that was started has ended, and the error names the folder with the logs.
     pub fn start(self) -> Result<Cluster, Error> {
+        let stock = self.stock()?;
         let kube = programs::folder_of(Tool::Kube)?;
         let kwok = programs::folder_of(Tool::Kwok)?.join("kwok");
         let home = match &self.folder {
             Some(folder) => Home::at(folder)?,
             None => Home::temporary()?,
         };
-        let ports = Ports::take()?;
-        let credentials = Credentials::make(home.folder(), &ports.server())?;
+        let network = stock.is_some().then(Network::make).transpose()?;
+        let addresses = match &network {
+            Some(network) => Addresses::within(network),
+            None => Addresses::on_loopback()?,
+        };
+        let authority = Authority::new()?;
+        let (server, names) = (addresses.server(), addresses.server_names());
+        let credentials = Credentials::make(home.folder(), &authority, &server, &names)?;
         let cache = home.folder().join("kubectl-cache");
         let kubectl = Kubectl::new(kube.join("kubectl"), credentials.kubeconfig.clone(), cache);
         let folder = home.folder().to_owned();
@@ -76,14 +114,21 @@ impl Builder {
             programs: (kube.join("kube"), kwok),
             folder,
             credentials,
-            ports,
+            addresses,
             kubectl,
             audited: self.audited,
+            hosts: stock.zip(network).map(|(stock, network)| Hosts::new(stock, network, authority)),
         };
-        match cluster.bring_up(&self.nodes) {
+        match cluster.bring_up(&self.nodes, &self.kubelet_nodes, self.scheduler.as_ref()) {
             Ok(()) => Ok(cluster),
             Err(source) => Err(cluster.fail(source)),
         }
+    }
+
+    /// What nodes with a kubelet are made with; `None` when there are none.
+    fn stock(&self) -> Result<Option<Stock>, Error> {
+        let wanted = !self.kubelet_nodes.is_empty();
+        wanted.then(|| Stock::gather(self.images.clone())).transpose()
     }
 }
 
@@ -91,17 +136,19 @@ impl Builder {
 #[derive(Debug)]
 pub struct Cluster {
     /// In the order in which they were started.
-    components: Vec<Component>,
+    pub(crate) components: Vec<Component>,
     /// `None` once the cluster has been stopped.
     home: Option<Home>,
     /// The Kubernetes components' program, and kwok.
-    programs: (PathBuf, PathBuf),
-    folder: PathBuf,
+    pub(crate) programs: (PathBuf, PathBuf),
+    pub(crate) folder: PathBuf,
     credentials: Credentials,
-    ports: Ports,
-    kubectl: Kubectl,
+    pub(crate) addresses: Addresses,
+    pub(crate) kubectl: Kubectl,
     /// Whose requests the API server writes down.
     audited: Option<String>,
+    /// The machines of nodes with a kubelet.
+    pub(crate) hosts: Option<Hosts>,
 }
 
 impl Cluster {
@@ -182,17 +229,38 @@ impl Cluster {
 
     /// Kills the API server, as a crash would. Its port stays taken: connections are refused.
     pub fn stop_apiserver(&mut self) -> Result<(), Error> {
-        let name = APISERVER.to_owned();
-        self.apiserver()?.kill().map_err(|source| Error::Spawn { name, source })
+        self.kill(APISERVER)
     }
 
     /// Starts the API server again, on the same port and data, and waits until it is ready.
     pub fn start_apiserver(&mut self) -> Result<(), Error> {
-        let apiserver = self.apiserver()?;
-        if apiserver.pid().is_none() {
-            apiserver.start_again()?;
+        self.start_again(APISERVER)
+    }
+
+    /// Kills a component, as a crash would, by the name it has in [`Cluster::standing`]: `kube-scheduler`,
+    /// `kubelet@n1` for the kubelet of node `n1`, and so on. Containers survive their kubelet and containerd.
+    pub fn kill(&mut self, name: &str) -> Result<(), Error> {
+        let killed = self.component(name)?.kill();
+        killed.map_err(|source| Error::Spawn { name: name.to_owned(), source })
+    }
+
+    /// Starts a component that was killed, on the same address and data, and waits until it says that it is well.
+    pub fn start_again(&mut self, name: &str) -> Result<(), Error> {
+        let component = self.component(name)?;
+        if component.pid().is_none() {
+            component.start_again()?;
         }
-        self.wait_for(&[APISERVER])
+        self.wait_for(&[name])
+    }
+
+    /// Restarts the scheduler with this `KubeSchedulerConfiguration`, in which `clientConnection` and
+    /// `leaderElection` are set here, and waits until it is ready.
+    pub fn configure_scheduler(&mut self, configuration: &Value) -> Result<(), Error> {
+        self.kill(SCHEDULER)?;
+        self.write_scheduler_configuration(configuration)?;
+        let plan = self.blueprint(None)?.scheduler();
+        self.component(SCHEDULER)?.start_as(plan)?;
+        self.wait_for(&[SCHEDULER])
     }
 
     /// Ends everything and removes the folder.
@@ -207,26 +275,55 @@ impl Cluster {
     }
 
     /// Starts the components, each as soon as what it needs is ready, then the nodes.
-    fn bring_up(&mut self, nodes: &[Node]) -> Result<(), Error> {
-        let blueprint = Blueprint {
+    fn bring_up(
+        &mut self,
+        nodes: &[Node],
+        kubelet_nodes: &[KubeletNode],
+        scheduler: Option<&Value>,
+    ) -> Result<(), Error> {
+        if let Some(configuration) = scheduler {
+            self.write_scheduler_configuration(configuration)?;
+        }
+        let audit_policy = self.audited.as_deref().map(|user| self.write_audit_policy(user)).transpose()?;
+        let blueprint = self.blueprint(audit_policy)?;
+        let (etcd, apiserver) = (blueprint.etcd(), blueprint.apiserver());
+        let rest = [blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
+        // Containers have the longest way to go.
+        self.start_hosts(kubelet_nodes)?;
+        self.start_component(etcd)?;
+        readiness::etcd(&mut self.components, &etcd_socket(&self.folder))?;
+        self.start_component(apiserver)?;
+        let images = self.import_images(kubelet_nodes)?;
+        self.wait_for(&[APISERVER])?;
+        rest.into_iter().try_for_each(|plan| self.start_component(plan))?;
+        self.start_kubelets(kubelet_nodes)?;
+        self.wait_for(&["kube-controller-manager", SCHEDULER])?;
+        readiness::service_account(&mut self.components, &self.kubectl)?;
+        self.add_nodes(nodes)?;
+        self.wait_for_kubelets(kubelet_nodes, images)?;
+        self.standing().write(&self.folder, true)
+    }
+
+    fn blueprint(&self, audit_policy: Option<PathBuf>) -> Result<Blueprint<'_>, Error> {
+        let scheduler = self.folder.join(SCHEDULER_CONFIGURATION);
+        let exists = scheduler.try_exists().map_err(Error::file("look for", &scheduler))?;
+        Ok(Blueprint {
             kube: self.programs.0.clone(),
             kwok: self.programs.1.clone(),
             folder: &self.folder,
             credentials: &self.credentials,
-            ports: &self.ports,
-            audit_policy: self.audited.as_deref().map(|user| self.write_audit_policy(user)).transpose()?,
-        };
-        let (etcd, apiserver) = (blueprint.etcd(), blueprint.apiserver());
-        let rest = [blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
-        self.start_component(etcd)?;
-        readiness::etcd(&mut self.components, &etcd_socket(&self.folder))?;
-        self.start_component(apiserver)?;
-        self.wait_for(&[APISERVER])?;
-        rest.into_iter().try_for_each(|plan| self.start_component(plan))?;
-        self.wait_for(&["kube-controller-manager", "kube-scheduler"])?;
-        readiness::service_account(&mut self.components, &self.kubectl)?;
-        self.add_nodes(nodes)?;
-        self.standing().write(&self.folder, true)
+            addresses: &self.addresses,
+            audit_policy,
+            scheduler_configuration: exists.then_some(scheduler),
+        })
+    }
+
+    /// With a configuration, the scheduler takes nothing but its addresses from its flags.
+    fn write_scheduler_configuration(&self, configuration: &Value) -> Result<(), Error> {
+        let mut configuration = configuration.clone();
+        configuration["clientConnection"] = json!({"kubeconfig": self.credentials.scheduler});
+        configuration["leaderElection"] = json!({"leaderElect": false});
+        write_private(&self.folder.join(SCHEDULER_CONFIGURATION), &configuration.to_string())
     }
 
     /// Requests of this user only, each once.
@@ -242,8 +339,8 @@ impl Cluster {
         Ok(path)
     }
 
-    fn start_component(&mut self, plan: Plan) -> Result<(), Error> {
-        let home = self.home.as_ref().map(|home| home.log(plan.name));
+    pub(crate) fn start_component(&mut self, plan: Plan) -> Result<(), Error> {
+        let home = self.home.as_ref().map(|home| home.log(&plan.name));
         let log = home.unwrap_or_else(|| self.folder.join("log"));
         self.components.push(Component::start(plan, &self.folder, log)?);
         // Whoever has to clear up after us knows what was started so far.
@@ -254,12 +351,11 @@ impl Cluster {
         readiness::addresses(&mut self.components, names, &self.programs.0, &self.credentials)
     }
 
-    fn apiserver(&mut self) -> Result<&mut Component, Error> {
-        let found = self.components.iter_mut().find(|component| component.name() == APISERVER);
-        found.ok_or_else(|| Error::Spawn {
-            name: APISERVER.to_owned(),
-            source: std::io::ErrorKind::NotFound.into(),
-        })
+    fn component(&mut self, name: &str) -> Result<&mut Component, Error> {
+        let names: Vec<&str> = self.components.iter().map(Component::name).collect();
+        let absent = || Error::Absent { name: name.to_owned(), present: names.join(", ") };
+        let index = names.iter().position(|it| *it == name).ok_or_else(absent)?;
+        Ok(&mut self.components[index])
     }
 
     /// Kills everything, the last started first. There is nothing to end gently: the data is thrown away.

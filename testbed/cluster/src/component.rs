@@ -1,25 +1,40 @@
 //! One running program of a cluster: started, watched, killed and started again.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::place::Place;
 use crate::programs::last_lines;
 use crate::{Error, tied};
 
 /// How a component is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The component's name, also that of its log.
-    pub(crate) name: &'static str,
+    /// The component's name, also that of its log; `kubelet@n1` is the kubelet of the node `n1`.
+    pub(crate) name: String,
     /// The program.
     pub(crate) program: PathBuf,
     /// Its arguments.
     pub(crate) arguments: Vec<OsString>,
+    /// Variables of its environment, beside the caller's.
+    pub(crate) environment: Vec<(OsString, OsString)>,
     /// Where it can be asked for its health.
     pub(crate) address: Option<String>,
+    /// Where it runs.
+    pub(crate) place: Place,
+}
+
+impl Plan {
+    /// Adds `name=value`.
+    pub(crate) fn flag(&mut self, name: &str, value: impl AsRef<OsStr>) {
+        let mut argument = OsString::from(name);
+        argument.push("=");
+        argument.push(value);
+        self.arguments.push(argument);
+    }
 }
 
 /// A component with its process.
@@ -51,18 +66,24 @@ impl Component {
             .current_dir(&self.folder)
             // kwok reads a configuration of the user's from there.
             .env("KWOK_WORKDIR", &self.folder)
+            .envs(self.plan.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(same);
-        let spawned = tied::spawn(command);
-        self.child =
-            Some(spawned.map_err(|source| Error::Spawn { name: self.plan.name.to_owned(), source })?);
+        let spawned = tied::spawn_in(command, &self.plan.place);
+        self.child = Some(spawned.map_err(|source| Error::Spawn { name: self.plan.name.clone(), source })?);
         Ok(())
     }
 
+    /// Starts it in another way from now on.
+    pub(crate) fn start_as(&mut self, plan: Plan) -> Result<(), Error> {
+        self.plan = plan;
+        self.start_again()
+    }
+
     /// The component's name.
-    pub(crate) fn name(&self) -> &'static str {
-        self.plan.name
+    pub(crate) fn name(&self) -> &str {
+        &self.plan.name
     }
 
     /// Where it can be asked for its health.
@@ -83,9 +104,11 @@ impl Component {
     /// An error when it should be running and has ended.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         let Some(child) = &mut self.child else { return Ok(()) };
-        match child.try_wait().map_err(|source| Error::Spawn { name: self.plan.name.to_owned(), source })? {
+        match child.try_wait().map_err(|source| Error::Spawn { name: self.plan.name.clone(), source })? {
             None => Ok(()),
-            Some(status) => Err(Error::Died { name: self.plan.name, status, end: last_lines(&self.log) }),
+            Some(status) => {
+                Err(Error::Died { name: self.plan.name.clone(), status, end: last_lines(&self.log) })
+            }
         }
     }
 

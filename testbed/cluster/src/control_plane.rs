@@ -1,18 +1,21 @@
 //! With which arguments each component is started.
 //!
-//! Everything listens on 127.0.0.1 or on a socket in the cluster's private folder.
+//! Everything listens on a socket in the cluster's private folder, on 127.0.0.1, or, in a cluster with kubelets, in the
+//! cluster's own network.
 
-use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::address::HeldPort;
 use crate::authority::Credentials;
 use crate::component::Plan;
+use crate::network::{API_SERVICE, Network};
+use crate::place::Place;
 
 /// Annotation and value by which kwok knows the nodes that it plays; it leaves all others alone.
 pub(crate) const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
 
-/// Service addresses; nothing routes them.
+/// Service addresses; nothing routes them, but for the first one in a cluster with kubelets.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// What etcd advertises must be a host and a port; nobody ever asks its only member for it.
@@ -27,32 +30,82 @@ pub(crate) struct Blueprint<'a> {
     /// The cluster's folder.
     pub(crate) folder: &'a Path,
     pub(crate) credentials: &'a Credentials,
-    pub(crate) ports: &'a Ports,
+    pub(crate) addresses: &'a Addresses,
     /// Which requests the API server writes down; none without.
     pub(crate) audit_policy: Option<PathBuf>,
+    /// The scheduler's configuration; its own defaults without.
+    pub(crate) scheduler_configuration: Option<PathBuf>,
 }
 
-/// The ports of a cluster.
+/// Where the components of a control plane serve.
 #[derive(Debug)]
-pub(crate) struct Ports {
-    apiserver: HeldPort,
-    scheduler: HeldPort,
-    controller_manager: HeldPort,
+pub(crate) struct Addresses {
+    host: Ipv4Addr,
+    apiserver: Port,
+    scheduler: Port,
+    controller_manager: Port,
+    place: Place,
 }
 
-impl Ports {
-    /// Takes three free ports.
-    pub(crate) fn take() -> Result<Self, crate::Error> {
+/// A port, and who makes sure that nobody else takes it.
+#[derive(Debug)]
+enum Port {
+    /// This process does: the address is the whole machine's.
+    Held(HeldPort),
+    /// Nobody else is in the network.
+    Own(u16),
+}
+
+impl Port {
+    fn number(&self) -> u16 {
+        match self {
+            Self::Held(port) => port.number(),
+            Self::Own(number) => *number,
+        }
+    }
+}
+
+impl Addresses {
+    /// Takes three free ports on 127.0.0.1.
+    pub(crate) fn on_loopback() -> Result<Self, crate::Error> {
+        let port = || HeldPort::take().map(Port::Held);
         Ok(Self {
-            apiserver: HeldPort::take()?,
-            scheduler: HeldPort::take()?,
-            controller_manager: HeldPort::take()?,
+            host: Ipv4Addr::LOCALHOST,
+            apiserver: port()?,
+            scheduler: port()?,
+            controller_manager: port()?,
+            place: Place::Here,
         })
+    }
+
+    /// The usual ports of the control plane's address.
+    pub(crate) fn within(network: &Network) -> Self {
+        Self {
+            host: network.control_plane(),
+            // That of the service `kubernetes`: its address is this address's neighbour.
+            apiserver: Port::Own(443),
+            scheduler: Port::Own(10259),
+            controller_manager: Port::Own(10257),
+            place: network.place(),
+        }
     }
 
     /// The API server's URL.
     pub(crate) fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.apiserver.number())
+        self.url(&self.apiserver, "")
+    }
+
+    /// The names that the API server's certificate is for, beside the usual ones.
+    pub(crate) fn server_names(&self) -> Vec<String> {
+        vec![self.host.to_string(), API_SERVICE.to_string()]
+    }
+
+    fn url(&self, port: &Port, path: &str) -> String {
+        format!("https://{}:{}{path}", self.host, port.number())
+    }
+
+    fn is_own_network(&self) -> bool {
+        matches!(self.apiserver, Port::Own(_))
     }
 }
 
@@ -86,13 +139,23 @@ impl Blueprint<'_> {
     /// The API server, with RBAC as real clusters have it.
     pub(crate) fn apiserver(&self) -> Plan {
         let credentials = self.credentials;
-        let mut plan = self.plan("kube-apiserver", Some(format!("{}/readyz", self.ports.server())));
+        let addresses = self.addresses;
+        let mut plan = self.plan("kube-apiserver", Some(addresses.url(&addresses.apiserver, "/readyz")));
         plan.flag("--etcd-servers", format!("unix://{}", etcd_socket(self.folder).display()));
-        plan.serve(&self.ports.apiserver, credentials);
-        // Without a default route there would be no address to advertise; and 127.0.0.1 may not be the endpoint
-        // of a service, so none is kept for `kubernetes`.
-        plan.flag("--advertise-address", "127.0.0.1");
-        plan.flag("--endpoint-reconciler-type", "none");
+        self.serve(&mut plan, &addresses.apiserver);
+        // Without a default route there would be no address to advertise.
+        plan.flag("--advertise-address", addresses.host.to_string());
+        if addresses.is_own_network() {
+            // On the service's address too.
+            plan.flag("--bind-address", "0.0.0.0");
+            // There is no kube-proxy: webhooks and API services are reached at their pods' own addresses.
+            plan.flag("--enable-aggregator-routing", "true");
+            plan.flag("--kubelet-client-certificate", &credentials.admin.0);
+            plan.flag("--kubelet-client-key", &credentials.admin.1);
+        } else {
+            // 127.0.0.1 may not be the endpoint of a service, so none is kept for `kubernetes`.
+            plan.flag("--endpoint-reconciler-type", "none");
+        }
         plan.flag("--authorization-mode", "Node,RBAC");
         plan.flag("--client-ca-file", &credentials.authority);
         // Nobody holds a certificate of that authority; without one, all components complain once a second.
@@ -116,17 +179,22 @@ impl Blueprint<'_> {
 
     /// The stock scheduler.
     pub(crate) fn scheduler(&self) -> Plan {
-        let mut plan = self.plan("kube-scheduler", Some(healthz(&self.ports.scheduler)));
+        let port = &self.addresses.scheduler;
+        let mut plan = self.plan("kube-scheduler", Some(self.addresses.url(port, "/healthz")));
         plan.act_as(&self.credentials.scheduler);
-        plan.serve(&self.ports.scheduler, self.credentials);
+        self.serve(&mut plan, port);
+        if let Some(configuration) = &self.scheduler_configuration {
+            plan.flag("--config", configuration);
+        }
         plan
     }
 
     /// The stock controller-manager; each controller has its own service account, as RBAC's own roles expect.
     pub(crate) fn controller_manager(&self) -> Plan {
-        let mut plan = self.plan("kube-controller-manager", Some(healthz(&self.ports.controller_manager)));
+        let port = &self.addresses.controller_manager;
+        let mut plan = self.plan("kube-controller-manager", Some(self.addresses.url(port, "/healthz")));
         plan.act_as(&self.credentials.controller_manager);
-        plan.serve(&self.ports.controller_manager, self.credentials);
+        self.serve(&mut plan, port);
         plan.flag("--use-service-account-credentials", "true");
         plan.flag("--service-account-private-key-file", &self.credentials.service_accounts.1);
         plan.flag("--root-ca-file", &self.credentials.authority);
@@ -143,37 +211,38 @@ impl Blueprint<'_> {
     /// kwok, for the nodes that carry its annotation and for no others.
     pub(crate) fn kwok(&self) -> Plan {
         let (annotation, value) = KWOK_NODE;
-        let mut plan =
-            Plan { name: "kwok", program: self.kwok.clone(), arguments: Vec::new(), address: None };
+        let mut plan = self.plan("kwok", None);
+        plan.program.clone_from(&self.kwok);
+        plan.arguments.clear();
         plan.flag("--kubeconfig", &self.credentials.kwok);
         plan.flag("--manage-nodes-with-annotation-selector", format!("{annotation}={value}"));
         plan
     }
 
     /// A component of the one program, without arguments of its own yet.
-    fn plan(&self, name: &'static str, address: Option<String>) -> Plan {
-        Plan { name, program: self.kube.clone(), arguments: vec![name.into()], address }
+    fn plan(&self, name: &str, address: Option<String>) -> Plan {
+        Plan {
+            name: name.to_owned(),
+            program: self.kube.clone(),
+            arguments: vec![name.into()],
+            environment: Vec::new(),
+            address,
+            place: self.addresses.place.clone(),
+        }
+    }
+
+    /// The component serves on this port; one that this process holds is shared with it.
+    fn serve(&self, plan: &mut Plan, port: &Port) {
+        plan.flag("--bind-address", self.addresses.host.to_string());
+        plan.flag("--secure-port", port.number().to_string());
+        plan.flag("--permit-port-sharing", "true");
+        plan.flag("--tls-cert-file", &self.credentials.server.0);
+        plan.flag("--tls-private-key-file", &self.credentials.server.1);
+        plan.flag("--profiling", "false");
     }
 }
 
 impl Plan {
-    fn flag(&mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) {
-        let mut argument = OsString::from(name);
-        argument.push("=");
-        argument.push(value);
-        self.arguments.push(argument);
-    }
-
-    /// Serves on a port that this process holds.
-    fn serve(&mut self, port: &HeldPort, credentials: &Credentials) {
-        self.flag("--bind-address", "127.0.0.1");
-        self.flag("--secure-port", port.number().to_string());
-        self.flag("--permit-port-sharing", "true");
-        self.flag("--tls-cert-file", &credentials.server.0);
-        self.flag("--tls-private-key-file", &credentials.server.1);
-        self.flag("--profiling", "false");
-    }
-
     /// Talks to the API server with this kubeconfig, also to find out who calls it.
     fn act_as(&mut self, kubeconfig: &Path) {
         self.flag("--kubeconfig", kubeconfig);
@@ -182,8 +251,4 @@ impl Plan {
         // There is only one of each.
         self.flag("--leader-elect", "false");
     }
-}
-
-fn healthz(port: &HeldPort) -> String {
-    format!("https://127.0.0.1:{}/healthz", port.number())
 }

@@ -84,7 +84,7 @@ pub enum Error {
     #[error("{name} ended by itself ({status}); the end of its log:\n{end}")]
     Died {
         /// The component.
-        name: &'static str,
+        name: String,
         /// How it ended.
         status: ExitStatus,
         /// The last lines of its log.
@@ -99,6 +99,71 @@ pub enum Error {
         seconds: u64,
         /// What was seen last, with a leading ": ", or nothing.
         detail: String,
+    },
+    /// Nodes with a kubelet need namespaces, mounts and control groups.
+    #[error("a node with a kubelet needs root: run this as root, or use nodes without a kubelet")]
+    NotRoot,
+    /// A program that a node, or an image, is made with is not on this machine.
+    #[error("there is no `{name}` on this machine; on Debian: apt-get install {}", package_of(name))]
+    NoProgram {
+        /// The program.
+        name: String,
+    },
+    /// A program that goes into an image is linked with a library that is not on this machine.
+    #[error("{} cannot go into an image: {line}", program.display())]
+    NoLibrary {
+        /// The program.
+        program: PathBuf,
+        /// What is missing, as `ldd` says it.
+        line: String,
+    },
+    /// An image cannot be made.
+    #[error("cannot make the image {name}: {source}")]
+    Image {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The cluster's own network cannot be set up.
+    #[error("cannot {what}: {why}")]
+    Network {
+        /// What was tried.
+        what: String,
+        /// What the kernel or the program said.
+        why: String,
+    },
+    /// Control groups of version 2 without the controllers that containers need.
+    #[error(
+        "containers need more controllers than {} has; switch them on: echo +{missing} > {}", path.display(), path.display()
+    )]
+    Controllers {
+        /// The file that lists the controllers.
+        path: PathBuf,
+        /// What is missing, joined by ` +`.
+        missing: String,
+    },
+    /// The simulated driver makes no such cards.
+    #[error("cannot make the simulated cards `{cards}`: {said}")]
+    Cards {
+        /// What was asked for.
+        cards: String,
+        /// What the driver said.
+        said: String,
+    },
+    /// More nodes with a kubelet than a cluster can have.
+    #[error("a cluster has at most {most} nodes with a kubelet")]
+    TooManyNodes {
+        /// How many it can have.
+        most: u8,
+    },
+    /// There is no such component or node in the cluster.
+    #[error("the cluster has no {name}; it has {present}")]
+    Absent {
+        /// What was asked for.
+        name: String,
+        /// What is there.
+        present: String,
     },
     /// The cluster failed; its logs were kept.
     #[error("{source}\nThe logs are kept in {logs}")]
@@ -118,6 +183,20 @@ pub enum Error {
         /// Its standard error.
         said: String,
     },
+}
+
+/// The Debian package that brings a program.
+fn package_of(program: &str) -> &str {
+    match program {
+        "bridge" | "host-local" => "containernetworking-plugins",
+        "ip" => "iproute2",
+        "ldd" => "libc-bin",
+        "mount" => "mount",
+        "ps" => "procps",
+        "find" => "findutils",
+        "grep" | "sed" | "runc" | "bash" => program,
+        _ => "coreutils",
+    }
 }
 
 impl Error {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::getuid;
 
 use crate::Error;
+use crate::control_group::ControlGroup;
 
 /// Where the components' logs lie, below the folder.
 const LOGS: &str = "logs";
@@ -82,7 +83,7 @@ impl Home {
         held.set_len(0)
             .and_then(|()| write!(held, "{}", std::process::id()))
             .map_err(Error::file("write", &lock))?;
-        remove_folder(folder)?;
+        clear(folder)?;
         private_folder(folder)?;
         private_folder(&folder.join(LOGS))?;
         Ok(Self { folder: folder.to_owned(), lock, _held: held, removed: false })
@@ -101,7 +102,7 @@ impl Home {
     /// Removes everything.
     pub(crate) fn remove(mut self) -> Result<(), Error> {
         self.removed = true;
-        remove_folder(&self.folder)?;
+        clear(&self.folder)?;
         fs::remove_file(&self.lock).map_err(Error::file("remove", &self.lock))
     }
 
@@ -120,7 +121,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         if !self.removed {
             // Nobody is left to tell; the next cluster's sweep tries again.
-            let _ = remove_folder(&self.folder).map(|()| fs::remove_file(&self.lock));
+            let _ = clear(&self.folder).map(|()| fs::remove_file(&self.lock));
         }
     }
 }
@@ -143,7 +144,7 @@ pub fn remove_remains(folder: &Path) -> Result<bool, Error> {
     }
     let lock = lock_of(folder);
     let remains = folder.exists() || lock.exists();
-    remove_folder(folder)?;
+    clear(folder)?;
     match fs::remove_file(&lock) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", lock)(error)),
         _ => Ok(remains),
@@ -219,6 +220,12 @@ fn sweep(root: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Removes everything that belongs to a cluster's folder and does not end with its processes.
+fn clear(folder: &Path) -> Result<(), Error> {
+    ControlGroup::of(folder).remove()?;
+    remove_folder(folder)
 }
 
 /// Removes the folder if it is there. Components that are just being killed may still create a file in it.

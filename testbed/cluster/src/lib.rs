@@ -18,23 +18,36 @@
 
 mod address;
 mod authority;
+mod cards;
 mod cluster;
 mod component;
+mod containerd;
+mod control_group;
 mod control_plane;
 mod error;
 mod home;
+mod host;
+mod hosts;
+mod image;
 mod kubectl;
+mod kubelet;
+mod machine;
+mod network;
 mod node;
+mod place;
 mod programs;
 mod readiness;
 mod recipe;
 mod standing;
 mod tied;
 
+pub use cards::{CDI_DEVICE, DRIVER, STATE};
 pub use cluster::{Builder, Cluster};
 pub use error::Error;
 pub use home::{holder, remove_remains};
+pub use image::Image;
 pub use kubectl::Kubectl;
+pub use machine::{KubeletNode, Machine, SimulatedCards};
 pub use node::Node;
 pub use programs::{cache, folder_of};
 pub use recipe::Tool;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::authority::Credentials;
 use crate::component::Component;
+use crate::place::Place;
 use crate::{Error, Kubectl, tied};
 
 /// How long anything is waited for. Each step takes seconds at most; a machine may be a hundred times slower.
@@ -156,12 +157,28 @@ fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     lines
 }
 
+/// Waits until a file is there.
+pub(crate) fn file(components: &mut [Component], path: &Path) -> Result<(), Error> {
+    until(components, &format!("{} did not appear", path.display()), || Ok(path.exists().then_some(())))
+}
+
 /// Runs a program that waits by itself; it must succeed.
-fn wait_for_program(components: &mut [Component], what: &str, mut command: Command) -> Result<(), Error> {
+fn wait_for_program(components: &mut [Component], what: &str, command: Command) -> Result<(), Error> {
+    let child = start_waiting(command, &Place::Here)?;
+    wait_for(components, what, child)
+}
+
+/// Starts a program that ends when something is done.
+pub(crate) fn start_waiting(mut command: Command, place: &Place) -> Result<Reaped, Error> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let spawned = tied::spawn_in(command, place);
+    spawned.map(Reaped).map_err(|source| Error::Spawn { name: "a program that waits".to_owned(), source })
+}
+
+/// Waits for the end of such a program; it must succeed.
+pub(crate) fn wait_for(components: &mut [Component], what: &str, mut child: Reaped) -> Result<(), Error> {
     let started = Instant::now();
     let failed = |source| Error::Spawn { name: "a program that waits".to_owned(), source };
-    let mut child = Reaped(tied::spawn(command).map_err(failed)?);
     let status = until(components, what, || child.0.try_wait().map_err(failed))?;
     if status.success() {
         return Ok(());
@@ -178,7 +195,8 @@ fn wait_for_program(components: &mut [Component], what: &str, mut command: Comma
 }
 
 /// A program that is killed and waited for when it is no longer needed.
-struct Reaped(Child);
+#[derive(Debug)]
+pub(crate) struct Reaped(Child);
 
 impl Drop for Reaped {
     fn drop(&mut self) {

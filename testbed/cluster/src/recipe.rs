@@ -16,6 +16,10 @@ const KUBE_MODULE: &[(&str, &str)] = &[
     ("machine.go", include_str!("../../go/machine.go")),
 ];
 
+/// The Go module of the program that is the first process of nodes and pods.
+const INIT_MODULE: &[(&str, &str)] =
+    &[("go.mod", include_str!("../../init/go.mod")), ("main.go", include_str!("../../init/main.go"))];
+
 /// Something that is built as a whole and asked for by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
@@ -27,6 +31,8 @@ pub enum Tool {
     Containerd,
     /// `helm`.
     Helm,
+    /// `init`, the first process of nodes with a kubelet and of their pods.
+    Init,
 }
 
 /// How a [`Tool`] is built.
@@ -59,6 +65,7 @@ impl Tool {
             Self::Kwok => &KWOK,
             Self::Containerd => &CONTAINERD,
             Self::Helm => &HELM,
+            Self::Init => &INIT,
         }
     }
 }
@@ -119,5 +126,17 @@ const HELM: Recipe = Recipe {
     packages: &["helm.sh/helm/v4/cmd/helm@v4.3.2"],
     settings: &["helm.sh/helm/v4/internal/version.version=v4.3.2"],
     programs: &["helm"],
+    names: &[],
+};
+
+const INIT: Recipe = Recipe {
+    name: "init",
+    version: "1",
+    what: "the first process of nodes and pods",
+    usual_time: "10 seconds",
+    module: INIT_MODULE,
+    packages: &["."],
+    settings: &[],
+    programs: &["init"],
     names: &[],
 };
