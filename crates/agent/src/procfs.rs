@@ -64,6 +64,11 @@ impl Proc {
         std::fs::File::open(self.root.join(pid.to_string()).join("maps"))
     }
 
+    /// The file of the program that a process runs, to be read.
+    pub(crate) fn program(&self, pid: u32) -> std::io::Result<std::fs::File> {
+        std::fs::File::open(self.root.join(pid.to_string()).join("exe"))
+    }
+
     /// The names of all descriptors of a process, as paths that open what they stand for.
     pub(crate) fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
         let directory = self.root.join(pid.to_string()).join("fd");

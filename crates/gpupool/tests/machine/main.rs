@@ -10,6 +10,7 @@
 
 mod demo;
 mod ends;
+mod held;
 mod node;
 mod run;
 mod status;

@@ -12,10 +12,14 @@ use tempfile::TempDir;
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Where gpupool is laid out.
+pub(crate) fn dist() -> PathBuf {
+    PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"))
+}
+
 /// The laid-out gpupool.
 pub(crate) fn gpupool() -> Command {
-    let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
-    let mut command = Command::new(dist.join("bin/gpupool"));
+    let mut command = Command::new(dist().join("bin/gpupool"));
     command.env_remove("GPUPOOL_SOCKET").stdin(Stdio::null());
     command
 }
