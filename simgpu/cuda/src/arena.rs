@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks begin and end on multiples of this many bytes.
-const ALIGNMENT: u64 = 512;
+/// Blocks begin and end on multiples of this many bytes: whole pages, so that another process can be given them.
+const ALIGNMENT: u64 = PAGE;
 /// Size of a shared mapping in bytes.
 const CHUNK: u64 = 1 << 30;
 /// Blocks from this size on have a mapping of their own.

@@ -108,6 +108,9 @@ fn common(number: i32) -> Option<i32> {
         // Stream priorities, caches, managed memory, pre-emption, same host addresses, cooperative launches,
         // host registration, pools.
         78 | 79 | 80 | 83 | 89 | 90 | 91 | 95 | 99 | 113 | 115 => 1,
+        // Virtual memory and what shares it: descriptors, also of pools, sparse and deferred arrays, events between
+        // processes, the host's memory.
+        102 | 103 | 112 | 119 | 121 | 125 | 145 => 1,
         // No NUMA node of the card's own or near it.
         131 | 134 => -1,
         _ => return None,

@@ -2,7 +2,7 @@
 
 use crate::{
     entry::entry,
-    error::{CuError, Res},
+    error::Res,
     handles::Handle,
     space::{Copy, Fill, Side},
     stream::{Job, LEGACY, PER_THREAD, legacy, own, target},
@@ -11,14 +11,14 @@ use crate::{
 use Side::{Any, Device, Host};
 
 /// A copy that is done when the call returns: first the default stream's work, then the bytes.
-fn now(default_stream: Handle, copy: Copy) -> Res {
+pub(crate) fn now(default_stream: Handle, copy: Copy) -> Res {
     let target = target(default_stream)?;
     target.end().wait()?;
     copy.run()
 }
 
 /// A copy in a stream's order.
-fn queued(stream: Handle, copy: Copy) -> Res {
+pub(crate) fn queued(stream: Handle, copy: Copy) -> Res {
     copy.check()?;
     target(stream)?.submit(Job::Copy(copy))
 }
@@ -39,64 +39,6 @@ const fn rows(to: u64, pitch: usize, value: u32, unit: u64, width: usize, height
 
 const fn plain(to: Side, from: Side, bytes: usize) -> Copy {
     Copy::plain(to, from, bytes as u64)
-}
-
-/// One side of `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Plane {
-    x: usize,
-    y: usize,
-    /// 1 host, 2 device, 3 array, 4 unified.
-    kind: u32,
-    host: u64,
-    device: u64,
-    array: u64,
-    pitch: usize,
-}
-
-/// `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Rectangle {
-    from: Plane,
-    to: Plane,
-    width: usize,
-    height: usize,
-}
-
-impl Plane {
-    fn side(&self, width: usize) -> Res<(Side, u64)> {
-        let pitch = if self.pitch == 0 { width } else { self.pitch };
-        if pitch < width {
-            return Err(CuError::INVALID_VALUE);
-        }
-        let start = match self.kind {
-            1 => Host(self.host),
-            2 => Device(self.device),
-            4 => Any(self.device),
-            // Arrays.
-            3 => return Err(CuError::NOT_SUPPORTED),
-            _ => return Err(CuError::INVALID_VALUE),
-        };
-        let offset = self.y.checked_mul(pitch).and_then(|rows| rows.checked_add(self.x));
-        let offset = offset.ok_or(CuError::INVALID_VALUE)?;
-        Ok((start.offset(offset as u64), pitch as u64))
-    }
-}
-
-/// # Safety
-/// The pointer is null or leads to a `CUDA_MEMCPY2D`.
-unsafe fn rectangle(description: *const Rectangle) -> Res<Copy> {
-    if description.is_null() {
-        return Err(CuError::INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller vouches for the rest.
-    let description = unsafe { description.read_unaligned() };
-    let (to, to_pitch) = description.to.side(description.width)?;
-    let (from, from_pitch) = description.from.side(description.width)?;
-    let (width, rows) = (description.width as u64, description.height as u64);
-    Ok(Copy { to, from, width, rows, to_pitch, from_pitch })
 }
 
 entry! {
@@ -152,16 +94,6 @@ entry! {
         stream: Handle,
     ) {
         queued(own(stream), plain(Device(to), Device(from), bytes))
-    }
-    cuMemcpy2D_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
-    cuMemcpy2D_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
-    cuMemcpy2DUnaligned_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
-    cuMemcpy2DUnaligned_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
-    cuMemcpy2DAsync_v2(description: *const Rectangle, stream: Handle) {
-        queued(legacy(stream), rectangle(description)?)
-    }
-    cuMemcpy2DAsync_v2_ptsz(description: *const Rectangle, stream: Handle) {
-        queued(own(stream), rectangle(description)?)
     }
     cuMemsetD8_v2(to: u64, value: u8, count: usize) { fill(LEGACY, row(to, value.into(), 1, count)) }
     cuMemsetD8_v2_ptds(to: u64, value: u8, count: usize) { fill(PER_THREAD, row(to, value.into(), 1, count)) }

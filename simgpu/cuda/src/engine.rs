@@ -78,16 +78,21 @@ impl Ticket {
 impl Point {
     /// Waits until the moment has come; it gives the moment. Fails when the card was lost before.
     pub(crate) fn wait(&self) -> Res<u64> {
-        let end = match self {
-            Self::At(end) => *end,
-            Self::Later(ticket) => ticket.wait()?,
-            Self::Next(ticket, engine) => {
-                engine.settle();
-                ticket.wait()?
-            }
-        };
+        let end = self.known()?;
         sleep_until(end);
         Ok(end)
+    }
+
+    /// The moment, once it is known; it may not have come yet.
+    pub(crate) fn known(&self) -> Res<u64> {
+        match self {
+            Self::At(end) => Ok(*end),
+            Self::Later(ticket) => ticket.wait(),
+            Self::Next(ticket, engine) => {
+                engine.settle();
+                ticket.wait()
+            }
+        }
     }
 
     /// The moment if it has come, `CUDA_ERROR_NOT_READY` if it has not.

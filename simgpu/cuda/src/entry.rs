@@ -65,6 +65,18 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Res {
     Ok(())
 }
 
+/// Reads what a pointer of the caller's leads to; null is `CUDA_ERROR_INVALID_VALUE`.
+///
+/// # Safety
+/// `place` is null or valid for reads of `T`; it need not be aligned.
+pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Res<T> {
+    if place.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller vouches for the rest.
+    Ok(unsafe { place.read_unaligned() })
+}
+
 /// As [`put`], for answers that the caller may decline with a null pointer.
 ///
 /// # Safety

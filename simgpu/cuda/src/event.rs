@@ -1,8 +1,11 @@
 //! Events: moments in streams.
 
-use std::sync::Mutex;
+use std::sync::{
+    Mutex, OnceLock,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use simgpu_device::now_ns;
+use simgpu_device::{Counted, Segment, now_ns};
 
 use crate::{
     context::{context, current},
@@ -11,7 +14,8 @@ use crate::{
     entry::{entry, put},
     error::{CuError, Res},
     handles::{Handle, Registry},
-    pool,
+    opened::{self, Token},
+    pool, shared,
     stream::{Target, legacy, own, target},
     sync::lock,
 };
@@ -20,6 +24,10 @@ use crate::{
 const NO_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`.
 const INTERPROCESS: u32 = 4;
+
+/// In an event's page: it was never recorded, or its moment is not known yet.
+const NEVER: u64 = 0;
+const UNKNOWN: u64 = u64::MAX;
 
 /// What an event was last recorded for.
 #[derive(Debug, Clone)]
@@ -37,6 +45,15 @@ pub(crate) struct Event {
     pub(crate) context: Handle,
     flags: u32,
     moment: Mutex<Moment>,
+    /// Where other processes see the moment, or put it.
+    page: OnceLock<Page>,
+}
+
+/// A word in memory that processes share: nanoseconds of the machine's clock.
+#[derive(Debug)]
+struct Page {
+    segment: Segment,
+    word: &'static AtomicU64,
 }
 
 pub(crate) static EVENTS: Registry<Event> = Registry::new();
@@ -61,7 +78,7 @@ fn record(event: Handle, target: &Target) -> Res {
     if event.context != target.context().handle {
         return Err(CuError::INVALID_HANDLE);
     }
-    *lock(&event.moment) = match capture_of(target) {
+    let moment = match capture_of(target) {
         Some(capture) => Moment::Captured(capture),
         // In an idle stream it happens when the card gets to what comes next.
         None => Moment::Point(match target.end() {
@@ -69,15 +86,77 @@ fn record(event: Handle, target: &Target) -> Res {
             later => later,
         }),
     };
+    if let (Some(page), Moment::Point(point)) = (event.page.get(), &moment) {
+        page.publish(point);
+    }
+    *lock(&event.moment) = moment;
     Ok(())
+}
+
+impl Page {
+    /// Makes the page of a segment that this process holds.
+    fn of(segment: Segment) -> Res<Self> {
+        // SAFETY: a new mapping at a place of the system's choice, which stays until the process ends.
+        let start = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            ready()?.process()?.map_segment(&segment, 0, segment.bytes, None, protection)
+        };
+        let start = start.ok_or(CuError::OUT_OF_MEMORY)?;
+        // SAFETY: the mapping is a whole page, and every process changes the word as one.
+        Ok(Self { segment, word: unsafe { &*std::ptr::with_exposed_provenance(start) } })
+    }
+
+    /// Tells the moment. One that is not known yet is waited for: nobody else can tell the other process.
+    fn publish(&self, point: &Point) {
+        self.word.store(UNKNOWN, Relaxed);
+        self.word.store(point.known().unwrap_or_else(|_| now_ns()).max(1), Relaxed);
+    }
+
+    /// The moment as it was told last.
+    fn moment(&self) -> Moment {
+        match self.word.load(Relaxed) {
+            NEVER => Moment::Never,
+            end => Moment::Point(Point::At(end)),
+        }
+    }
+}
+
+/// What another process needs to open an event that was made for it.
+pub(crate) fn share(event: Handle) -> Res<Token> {
+    let event = usable(event)?;
+    if event.flags & INTERPROCESS == 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if event.page.get().is_none() {
+        let page = Page::of(shared::create(0, 4096, Counted::Nowhere)?)?;
+        if let Moment::Point(point) = &*lock(&event.moment) {
+            page.publish(point);
+        }
+        let _ = event.page.set(page);
+    }
+    let page = event.page.get().ok_or(CuError::UNKNOWN)?;
+    Ok(Token::new(opened::EVENT, &page.segment, page.segment.bytes))
+}
+
+/// Opens an event of another process.
+pub(crate) fn open(token: &Token) -> Res<Handle> {
+    let context = current()?.handle;
+    let page = OnceLock::from(Page::of(token.segment(opened::EVENT)?)?);
+    let (flags, moment) = (INTERPROCESS | NO_TIMING, Mutex::new(Moment::Never));
+    Ok(EVENTS.add(Event { context, flags, moment, page }))
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        shared::drop(&self.segment);
+    }
 }
 
 fn wait_in(target: &Target, event: Handle, flags: u32) -> Res {
     if flags > 1 {
         return Err(CuError::INVALID_VALUE);
     }
-    let moment = lock(&usable(event)?.moment).clone();
-    match (moment, capture_of(target)) {
+    match (usable(event)?.last(), capture_of(target)) {
         (Moment::Never, _) => Ok(()),
         // Work recorded from one stream has one order already.
         (Moment::Captured(recorded), Some(here)) if recorded == here => Ok(()),
@@ -92,8 +171,19 @@ fn wait_in(target: &Target, event: Handle, flags: u32) -> Res {
     }
 }
 
+impl Event {
+    /// What it was last recorded for, by whomever.
+    fn last(&self) -> Moment {
+        match (&*lock(&self.moment), self.page.get()) {
+            (Moment::Captured(capture), _) => Moment::Captured(*capture),
+            (_, Some(page)) => page.moment(),
+            (own, None) => own.clone(),
+        }
+    }
+}
+
 fn moment(event: Handle) -> Res<Moment> {
-    Ok(lock(&usable(event)?.moment).clone())
+    Ok(usable(event)?.last())
 }
 
 fn timed(event: Handle) -> Res<u64> {
@@ -123,7 +213,8 @@ entry! {
             return Err(CuError::INVALID_VALUE);
         }
         let context = current()?.handle;
-        put(out, EVENTS.add(Event { context, flags, moment: Mutex::new(Moment::Never) }))
+        let (moment, page) = (Mutex::new(Moment::Never), OnceLock::new());
+        put(out, EVENTS.add(Event { context, flags, moment, page }))
     }
     cuEventDestroy(event: Handle) { EVENTS.remove(event).map(|_| ()) }
     cuEventDestroy_v2(event: Handle) { EVENTS.remove(event).map(|_| ()) }

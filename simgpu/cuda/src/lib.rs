@@ -8,8 +8,12 @@
 //!
 //! Only the driver API's own names are exported (`entry_points.tsv` lists all of them); there is no Rust interface.
 
+mod address_calls;
 mod arena;
+mod array;
+mod array_calls;
 mod attributes;
+mod box_calls;
 mod context;
 mod context_calls;
 mod copy_calls;
@@ -24,16 +28,20 @@ mod graph_calls;
 mod handles;
 mod identity;
 mod image;
+mod ipc_calls;
 mod kernel_time;
 mod launch;
 mod life;
 mod memory_calls;
 mod module;
 mod module_calls;
+mod opened;
+mod physical;
 mod pointer_calls;
 mod pool;
 mod pool_calls;
 mod resolver;
+mod shared;
 mod space;
 mod stream;
 mod stream_calls;

@@ -6,6 +6,7 @@ use crate::{
     context::{Context, context, current},
     entry::{entry, put, put_if_wanted},
     error::{CuError, Res},
+    opened,
     space::{self, Allocation, Kind, Owner},
 };
 
@@ -31,8 +32,11 @@ fn free(pointer: u64) -> Res {
     if pointer == 0 {
         return Ok(());
     }
-    let freeable = |found: &Allocation| found.kind.on_device() && found.kind != Kind::Variable;
+    let freeable = |found: &Allocation| found.kind.freeable();
     let found = space::find(pointer).filter(freeable).ok_or(CuError::INVALID_VALUE)?;
+    if let Kind::PoolOpened(_) = found.kind {
+        return opened::close(pointer, |kind| kind == found.kind);
+    }
     owner_of(&found)?.engine().end().wait()?;
     let freed = space::release(pointer, freeable).ok_or(CuError::INVALID_VALUE)?;
     crate::pool::given_back(&freed);

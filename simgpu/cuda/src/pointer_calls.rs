@@ -1,4 +1,4 @@
-//! The driver's questions about pointers, and the first half of sharing memory between processes.
+//! The driver's questions about pointers, and the profiler's switches.
 
 use std::ffi::c_void;
 
@@ -22,9 +22,7 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
     // SAFETY: the driver API's contract: each attribute has a type, and `data` has room for it.
     unsafe {
         match attribute {
-            1 => {
-                put(data.cast(), if matches!(found.kind, Kind::Pooled(_)) { 0 } else { found.owner.context })
-            }
+            1 => put(data.cast(), if found.kind.pool().is_some() { 0 } else { found.owner.context }),
             2 => put(data.cast(), if on_device { DEVICE } else { HOST }),
             4 if on_device && !managed => Err(CuError::INVALID_VALUE),
             3 | 4 => put(data.cast(), pointer),
@@ -39,7 +37,7 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
             6 | 15 | 21 => put(data.cast(), 0_u32),
             // Readable and writable.
             16 => put(data.cast(), 3_u32),
-            17 => put(data.cast(), if let Kind::Pooled(pool) = found.kind { pool } else { 0 }),
+            17 => put(data.cast(), found.kind.pool().unwrap_or(0)),
             22 => put(data.cast(), 0_i32),
             // Tokens for other drivers on the PCI bus.
             5 => Err(CuError::NOT_SUPPORTED),
@@ -90,12 +88,6 @@ entry! {
         space::find(pointer).ok_or(CuError::INVALID_VALUE)?;
         // Synchronous copies: they are.
         if attribute == 6 { Ok(()) } else { Err(CuError::INVALID_VALUE) }
-    }
-    // A handle names process, address and size. Opening it is not supported: the memory belongs to its process.
-    cuIpcGetMemHandle(handle: *mut [u64; 8], pointer: u64) {
-        current()?;
-        let found = space::find(pointer).filter(|found| found.kind == Kind::Device).ok_or(CuError::INVALID_VALUE)?;
-        put(handle, [u64::from(std::process::id()), found.base, found.size, found.id, 0, 0, 0, 0])
     }
     // Profilers have nothing to see; programs may start and stop them all the same.
     cuProfilerStart() {

@@ -1,16 +1,21 @@
 //! Memory pools: device memory that is taken from the card in large steps and handed out in small ones.
 
-use std::sync::{
-    Arc, Mutex, OnceLock,
-    atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use simgpu_device::{MAX_CARDS, round_up};
+use simgpu_device::{Counted, MAX_CARDS, Segment, round_up};
 
 use crate::{
     driver::{Ready, ready},
     error::{CuError, Res},
     handles::{Handle, Registry},
+    opened::{self, Token},
+    shared,
     space::{self, Allocation, Kind, Owner},
     sync::lock,
 };
@@ -46,8 +51,21 @@ pub(crate) struct Pool {
     /// How it may reuse memory: kept, and given back when asked.
     pub(crate) reuse: [AtomicI32; 3],
     levels: Mutex<Levels>,
+    sharing: Sharing,
     /// The program destroyed it; it goes when its last allocation does.
     destroyed: AtomicBool,
+}
+
+/// Whether other processes have to do with a pool.
+#[derive(Debug)]
+pub(crate) enum Sharing {
+    /// They don't.
+    Private,
+    /// They may open what it hands out: every allocation has a segment of its own, which is used again when it was
+    /// freed. The first segment has no bytes and stands for the pool.
+    Exportable(Segment, Mutex<Vec<Segment>>),
+    /// It is another process's.
+    Imported(Segment),
 }
 
 static POOLS: Registry<Pool> = Registry::new();
@@ -60,7 +78,7 @@ pub(crate) fn pool(handle: Handle) -> Res<Arc<Pool>> {
     POOLS.get(handle).ok().filter(|pool| !pool.destroyed.load(Relaxed)).ok_or(CuError::INVALID_VALUE)
 }
 
-fn make(device: i32, max_size: u64, is_default: bool) -> Res<Handle> {
+fn make(device: i32, max_size: u64, is_default: bool, sharing: Sharing) -> Res<Handle> {
     let card = ready()?.card(device)?.index();
     Ok(POOLS.add(Pool {
         device,
@@ -70,13 +88,56 @@ fn make(device: i32, max_size: u64, is_default: bool) -> Res<Handle> {
         threshold: AtomicU64::new(0),
         reuse: [const { AtomicI32::new(1) }; 3],
         levels: Mutex::default(),
+        sharing,
         destroyed: AtomicBool::new(false),
     }))
 }
 
 /// Makes a pool of `device` that takes at most `max_size` bytes (0: no bound).
-pub(crate) fn create(device: i32, max_size: u64) -> Res<Handle> {
-    make(device, max_size, false)
+pub(crate) fn create(device: i32, max_size: u64, exportable: bool) -> Res<Handle> {
+    let sharing = if exportable {
+        let card = ready()?.card(device)?.index();
+        Sharing::Exportable(shared::create(card, 0, Counted::Nowhere)?, Mutex::default())
+    } else {
+        Sharing::Private
+    };
+    make(device, max_size, false, sharing)
+}
+
+/// A descriptor by which another process knows the pool.
+pub(crate) fn export(handle: Handle) -> Res<OwnedFd> {
+    match &pool(handle)?.sharing {
+        Sharing::Exportable(segment, _) => shared::export(segment),
+        _ => Err(CuError::INVALID_VALUE),
+    }
+}
+
+/// The pool of another process that a descriptor stands for.
+pub(crate) fn import(descriptor: i32) -> Res<Handle> {
+    let segment = shared::import(descriptor)?.ok_or(CuError::INVALID_VALUE)?;
+    let device = ready()?.cards.iter().position(|card| card.index() == segment.card);
+    match device.and_then(|device| i32::try_from(device).ok()) {
+        Some(device) if segment.bytes == 0 => make(device, 0, false, Sharing::Imported(segment)),
+        _ => {
+            shared::drop(&segment);
+            Err(CuError::INVALID_VALUE)
+        }
+    }
+}
+
+/// What another process needs to open an allocation of an exportable pool.
+pub(crate) fn export_pointer(pointer: u64) -> Res<Token> {
+    let found = space::find(pointer).filter(|found| matches!(found.kind, Kind::Pooled(_)));
+    let found = found.ok_or(CuError::INVALID_VALUE)?;
+    Ok(Token::new(opened::POOLED, &found.segment.ok_or(CuError::INVALID_VALUE)?, found.size))
+}
+
+/// Opens an allocation of the other process's pool `handle`.
+pub(crate) fn import_pointer(handle: Handle, token: &Token) -> Res<u64> {
+    let pool = pool(handle)?;
+    let Sharing::Imported(_) = pool.sharing else { return Err(CuError::INVALID_VALUE) };
+    let owner = Owner { context: 0, device: pool.device, card: pool.card };
+    opened::open(token, opened::POOLED, Kind::PoolOpened(handle), owner)
 }
 
 /// The pool that `device` has from the start.
@@ -85,7 +146,7 @@ pub(crate) fn default_of(device: i32) -> Res<Handle> {
     if let Some(&handle) = DEFAULTS[place].get() {
         return Ok(handle);
     }
-    let made = make(device, 0, true)?;
+    let made = make(device, 0, true, Sharing::Private)?;
     Ok(*DEFAULTS[place].get_or_init(|| made))
 }
 
@@ -123,9 +184,13 @@ pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> Res<u64> {
     if size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    pool.hand_out(size)?;
     // The memory lies on the pool's device, whatever the context.
     let owner = Owner { device: pool.device, card: pool.card, ..owner };
+    match &pool.sharing {
+        Sharing::Private => pool.hand_out(size)?,
+        Sharing::Exportable(_, free) => return pool.hand_out_segment(handle, free, size, owner),
+        Sharing::Imported(_) => return Err(CuError::INVALID_VALUE),
+    }
     space::allocate(Kind::Pooled(handle), size, owner, 0).inspect_err(|_| pool.take_back(size))
 }
 
@@ -135,6 +200,9 @@ pub(crate) fn given_back(allocation: &Allocation) {
         && let Some(pool) = POOLS.find(handle)
     {
         pool.take_back(allocation.size);
+        if let (Sharing::Exportable(_, free), Some(segment)) = (&pool.sharing, allocation.segment) {
+            lock(free).push(segment);
+        }
         pool.remove_if_over(handle);
     }
 }
@@ -151,6 +219,14 @@ pub(crate) fn empty_pools_of(card: usize) {
             pool.trim_to(0);
         }
     });
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Sharing::Exportable(segment, _) | Sharing::Imported(segment) = &self.sharing {
+            shared::drop(segment);
+        }
+    }
 }
 
 impl Pool {
@@ -171,6 +247,16 @@ impl Pool {
     /// Gives back unused memory down to `keep` bytes.
     pub(crate) fn trim_to(&self, keep: u64) {
         let mut levels = lock(&self.levels);
+        if let Sharing::Exportable(_, free) = &self.sharing {
+            let mut free = lock(free);
+            while levels.reserved > keep.max(levels.used)
+                && let Some(segment) = free.pop()
+            {
+                levels.reserved -= segment.bytes;
+                shared::drop(&segment);
+            }
+            return;
+        }
         let target = levels.used.next_multiple_of(LEAST_STEP).max(keep);
         if levels.reserved > target
             && let Ok(process) = ready().and_then(Ready::process)
@@ -192,6 +278,51 @@ impl Pool {
         levels.used = needed;
         levels.used_high = levels.used_high.max(needed);
         Ok(())
+    }
+
+    /// Hands out a segment: one that was freed, or a new one. The pool uses it as long as it has it, and so does the
+    /// allocation.
+    fn hand_out_segment(
+        &self,
+        handle: Handle,
+        free: &Mutex<Vec<Segment>>,
+        size: u64,
+        owner: Owner,
+    ) -> Res<u64> {
+        let mut levels = lock(&self.levels);
+        let mut free = lock(free);
+        let fitting = free.iter().enumerate().filter(|(_, segment)| segment.bytes >= size);
+        let place = fitting.min_by_key(|(_, segment)| segment.bytes).map(|(place, _)| place);
+        let segment = if let Some(place) = place {
+            free.swap_remove(place)
+        } else {
+            let bytes = size.checked_next_multiple_of(LEAST_STEP).ok_or(CuError::OUT_OF_MEMORY)?;
+            if self.max_size != 0 && levels.reserved.saturating_add(bytes) > self.max_size.max(LEAST_STEP) {
+                return Err(CuError::OUT_OF_MEMORY);
+            }
+            let segment = shared::create(self.card, bytes, Counted::Card)?;
+            levels.reserved += bytes;
+            levels.reserved_high = levels.reserved_high.max(levels.reserved);
+            segment
+        };
+        let opened = shared::open(segment.index, segment.serial)?
+            .ok_or(CuError::UNKNOWN)
+            .and_then(|again| space::sharing::open(again, size, Kind::Pooled(handle), owner));
+        if opened.is_err() {
+            free.push(segment);
+        } else {
+            levels.used += round_up(size);
+            levels.used_high = levels.used_high.max(levels.used);
+        }
+        opened
+    }
+
+    /// What `CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES` says.
+    pub(crate) const fn handle_types(&self) -> i32 {
+        match self.sharing {
+            Sharing::Exportable(..) => 1,
+            Sharing::Private | Sharing::Imported(_) => 0,
+        }
     }
 
     /// Takes at least `missing` bytes from the card and says how many.

@@ -1,29 +1,35 @@
 //! The driver's calls about memory pools and allocations in stream order.
 
-use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
+use std::{
+    ffi::{c_int, c_void},
+    os::fd::IntoRawFd as _,
+    sync::atomic::Ordering::Relaxed,
+};
 
 use crate::{
     context::current,
     driver::ready,
-    entry::{entry, put},
+    entry::{entry, put, read},
     error::{CuError, Res},
     handles::Handle,
+    opened::{self, Token},
+    physical::DESCRIPTOR,
     pool::{self, Pool},
     space::{self, Kind},
     stream::{legacy, own, target},
 };
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-const ON_DEVICE: u32 = 1;
+pub(crate) const ON_DEVICE: u32 = 1;
 const PINNED: u32 = 1;
 const READ_WRITE: u32 = 3;
 
 /// `CUmemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Location {
-    kind: u32,
-    id: i32,
+pub(crate) struct Location {
+    pub(crate) kind: u32,
+    pub(crate) id: i32,
 }
 
 /// `CUmemPoolProps`, as far as it matters.
@@ -40,9 +46,9 @@ struct Properties {
 /// `CUmemAccessDesc`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Access {
-    location: Location,
-    flags: u32,
+pub(crate) struct Access {
+    pub(crate) location: Location,
+    pub(crate) flags: u32,
 }
 
 /// The device of a location; only device memory can be pooled.
@@ -52,16 +58,6 @@ fn device_of(location: Location, allocation: u32) -> Res<i32> {
     }
     ready()?.card(location.id)?;
     Ok(location.id)
-}
-
-/// # Safety
-/// The pointer is null or valid for reads.
-unsafe fn read<T: Copy>(place: *const T) -> Res<T> {
-    if place.is_null() {
-        return Err(CuError::INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller vouches for the rest.
-    Ok(unsafe { place.read_unaligned() })
 }
 
 fn allocate(pool: Handle, size: usize, stream: Handle) -> Res<u64> {
@@ -78,6 +74,9 @@ fn allocate_default(size: usize, stream: Handle) -> Res<u64> {
 /// Frees in stream order. Kernels are not computed, so nobody can tell that it happens at once.
 fn free(pointer: u64, stream: Handle) -> Res {
     target(stream)?.not_capturing()?;
+    if space::find(pointer).is_some_and(|found| matches!(found.kind, Kind::PoolOpened(_))) {
+        return opened::close(pointer, |kind| matches!(kind, Kind::PoolOpened(_)));
+    }
     let freed = space::release(pointer, |found| matches!(found.kind, Kind::Pooled(_)));
     pool::given_back(&freed.ok_or(CuError::INVALID_VALUE)?);
     Ok(())
@@ -97,8 +96,9 @@ unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res 
                 1..=3 => pool.reuse[attribute as usize - 1].load(Relaxed),
                 // Allocation type pinned, location type device.
                 9 | 12 => 1,
-                // Nothing can be exported or decompressed.
-                10 | 14 | 15 => 0,
+                10 => pool.handle_types(),
+                // Nothing can be decompressed.
+                14 | 15 => 0,
                 11 => pool.device,
                 _ => return Err(CuError::INVALID_VALUE),
             };
@@ -139,11 +139,14 @@ entry! {
     }
     cuMemPoolCreate(out: *mut Handle, properties: *const Properties) {
         let properties = read(properties)?;
-        if properties.handle_types != 0 {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        if properties.handle_types & !DESCRIPTOR != 0 {
             return Err(CuError::NOT_SUPPORTED);
         }
         let device = device_of(properties.location, properties.allocation)?;
-        put(out, pool::create(device, properties.max_size as u64)?)
+        put(out, pool::create(device, properties.max_size as u64, properties.handle_types != 0)?)
     }
     cuMemPoolDestroy(handle: Handle) { pool::destroy(handle) }
     cuMemPoolSetAttribute(handle: Handle, attribute: u32, value: *const c_void) {
@@ -170,6 +173,25 @@ entry! {
     cuMemPoolGetAccess(flags: *mut u32, handle: Handle, location: *const Location) {
         let (device, location) = (pool::pool(handle)?.device, read(location)?);
         put(flags, if location.kind == ON_DEVICE && location.id == device { READ_WRITE } else { 0 })
+    }
+    cuMemPoolExportToShareableHandle(out: *mut c_int, handle: Handle, kind: u32, flags: u64) {
+        if out.is_null() || flags != 0 || kind != DESCRIPTOR {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, pool::export(handle)?.into_raw_fd())
+    }
+    cuMemPoolImportFromShareableHandle(out: *mut Handle, descriptor: usize, kind: u32, flags: u64) {
+        if out.is_null() || flags != 0 || kind != DESCRIPTOR {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, pool::import(c_int::try_from(descriptor).map_err(|_| CuError::INVALID_VALUE)?)?)
+    }
+    cuMemPoolExportPointer(out: *mut Token, pointer: u64) { put(out, pool::export_pointer(pointer)?) }
+    cuMemPoolImportPointer(out: *mut u64, handle: Handle, token: *const Token) {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, pool::import_pointer(handle, &read(token)?)?)
     }
     cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, legacy(stream))?) }
     cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, own(stream))?) }

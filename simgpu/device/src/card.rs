@@ -68,7 +68,8 @@ impl Card {
     /// Memory that live processes hold, in bytes.
     pub fn used_memory(&self) -> u64 {
         self.machine.sweep();
-        used(&self.machine.cells(self.index)[..self.machine.slots_in_use()])
+        let shared = self.machine.shared_granules(self.index) * GRANULE;
+        used(&self.machine.cells(self.index)[..self.machine.slots_in_use()]) + shared
     }
 
     /// Live processes that hold memory or a context of this card, in no particular order.
@@ -81,11 +82,14 @@ impl Card {
     pub fn processes_since(&self, since: u64) -> Vec<ProcessUse> {
         let now = now_ns();
         let cells = self.machine.cells(self.index);
+        let shared = self.machine.shared_of_slots(self.index);
+        let shared_of =
+            |slot| shared.iter().filter(|(holder, _)| *holder == slot).map(|(_, bytes)| bytes).sum::<u64>();
         (0..self.machine.slots_in_use())
             .filter_map(|slot| {
                 let cell = &cells[slot];
                 let contexts = u32::try_from(amount(&cell.contexts)).unwrap_or(u32::MAX);
-                let memory = amount(&cell.committed) * GRANULE;
+                let memory = amount(&cell.committed) * GRANULE + shared_of(slot);
                 if contexts == 0 && memory == 0 {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! The shared file, byte by byte: a header, the cards, the process slots, and one cell per card and slot.
+//! The shared file, byte by byte: a header, the cards, the process slots, one cell per card and slot, the segments.
 //!
 //! All words that change are atomics. A word that belongs to a process carries the process's tag in its upper bits, so
 //! that whoever cleans up after a dead process can't touch what its slot's next owner wrote.
@@ -11,11 +11,13 @@ use crate::busy::Ring;
 pub const MAX_CARDS: usize = 32;
 /// Most processes that can hold memory or contexts at the same time.
 pub const MAX_PROCESSES: usize = 1024;
+/// Most segments that live at the same time.
+pub(crate) const MAX_SEGMENTS: usize = 8192;
 
 /// First bytes of every state file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"simgpu\r\n");
 /// Changes with every change of this module, of [`crate::MODELS`]' order, or of what the words mean.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
 /// Start of the file.
 #[repr(C, align(4096))]
@@ -30,6 +32,10 @@ pub(crate) struct Header {
     pub(crate) joined: AtomicU64,
     /// Slots at or above this one were never used.
     pub(crate) high_water: AtomicU32,
+    /// Records of segments at or above this one were never used.
+    pub(crate) segments_high_water: AtomicU32,
+    /// Source of the segments' serials.
+    pub(crate) serials: AtomicU64,
 }
 
 /// One card.
@@ -70,6 +76,24 @@ pub(crate) struct Cell {
     pub(crate) busy: Ring,
 }
 
+/// Memory that several processes can hold. Changed under the lock of the file of bytes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct SegmentState {
+    /// 0 while the record is free; else a mark, the card, and the granules that count. Written last.
+    pub(crate) word: AtomicU64,
+    /// Never used twice.
+    pub(crate) serial: AtomicU64,
+    /// Where its bytes begin in the file.
+    pub(crate) offset: AtomicU64,
+    /// Bytes.
+    pub(crate) length: AtomicU64,
+    /// Tag of the process that made it.
+    pub(crate) maker: AtomicU64,
+    /// A bit per slot whose process holds it.
+    pub(crate) holders: [AtomicU64; MAX_PROCESSES / 64],
+}
+
 pub(crate) const fn cards_offset() -> usize {
     size_of::<Header>()
 }
@@ -82,7 +106,11 @@ pub(crate) const fn cells_offset(cards: usize) -> usize {
     slots_offset(cards) + MAX_PROCESSES * size_of::<SlotState>()
 }
 
+pub(crate) const fn segments_offset(cards: usize) -> usize {
+    cells_offset(cards) + cards * MAX_PROCESSES * size_of::<Cell>()
+}
+
 /// Size of a state file with that many cards, in bytes.
 pub(crate) const fn file_size(cards: usize) -> usize {
-    cells_offset(cards) + cards * MAX_PROCESSES * size_of::<Cell>()
+    segments_offset(cards) + MAX_SEGMENTS * size_of::<SegmentState>()
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
     Card, Error, Process, Settings,
-    layout::{self, CardState, Cell, Header, MAX_PROCESSES, SlotState},
+    layout::{self, CardState, Cell, Header, MAX_PROCESSES, MAX_SEGMENTS, SegmentState, SlotState},
     locks::{self, Holder},
     memory, process,
-    state_file::{self, StateFile},
+    state_file::{self, SharedFile, StateFile},
 };
 
 /// The simulated machine, opened. Cheap to copy; stays open until the process ends.
@@ -66,6 +66,7 @@ impl Machine {
 
     /// Gives back what dead processes hold. Every query and every refusal does this by itself.
     pub fn sweep(&self) {
+        self.sweep_segments();
         for slot in 0..self.slots_in_use() {
             // Looking comes before asking who lives: see `memory::forget`.
             let seen: Vec<_> = (0..self.cards).map(|card| memory::look(&self.cells(card)[slot])).collect();
@@ -84,6 +85,24 @@ impl Machine {
 
     pub(crate) const fn fd(&self) -> std::os::fd::RawFd {
         self.file.fd
+    }
+
+    pub(crate) const fn shared(&self) -> &'static SharedFile {
+        self.file.shared
+    }
+
+    /// The tag of the slot's last owner.
+    pub(crate) fn tag_of(&self, slot: usize) -> u64 {
+        self.slots()[slot].tag.load(SeqCst)
+    }
+
+    /// Every record of a segment, used or not.
+    pub(crate) fn all_segments(&self) -> &'static [SegmentState] {
+        // SAFETY: the file was checked to hold all records.
+        unsafe {
+            let first = self.file.base.byte_add(layout::segments_offset(self.cards)).cast::<SegmentState>();
+            std::slice::from_raw_parts(first, MAX_SEGMENTS)
+        }
     }
 
     pub(crate) fn header(&self) -> &'static Header {

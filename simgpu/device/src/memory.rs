@@ -79,25 +79,48 @@ fn add_up(cells: &[Cell], me: usize) -> Sums {
     sums
 }
 
+impl<C, H, S> Account<C, H, S>
+where
+    C: Fn() -> &'static [Cell],
+    H: Fn() -> u64,
+{
+    /// What is shared counts as committed; it is looked at last, for the same reason.
+    fn add_up(&self, me: usize) -> Sums {
+        let mut sums = add_up((self.cells)(), me);
+        sums.committed += (self.shared)();
+        sums
+    }
+}
+
 /// Memory committed by all processes, in bytes.
 pub(crate) fn used(cells: &[Cell]) -> u64 {
     cells.iter().map(|cell| amount(&cell.committed)).sum::<u64>() * GRANULE
 }
 
 /// What a taker has to know about its card.
-pub(crate) struct Account<C, S> {
+pub(crate) struct Account<C, H, S> {
     /// The card's memory in granules.
     pub(crate) total: u64,
     /// The cells of all slots used so far. Asked for again at each look: a process may join in between.
     pub(crate) cells: C,
+    /// Granules that processes share.
+    pub(crate) shared: H,
     /// Gives back what dead processes hold.
     pub(crate) sweep: S,
 }
 
-/// Takes `granules` for slot `me` of the owner with `tag`; sweeps before it refuses.
-pub(crate) fn take<C, S>(account: &Account<C, S>, me: usize, tag: u64, granules: u64) -> Result<(), Refused>
+/// Takes `granules` for slot `me` of the owner with `tag`; sweeps before it refuses. What fits is entered by `enter`,
+/// where everybody sees it.
+pub(crate) fn take<C, H, S>(
+    account: &Account<C, H, S>,
+    me: usize,
+    tag: u64,
+    granules: u64,
+    enter: impl FnOnce() -> Result<(), SlotLost>,
+) -> Result<(), Refused>
 where
     C: Fn() -> &'static [Cell],
+    H: Fn() -> u64,
     S: Fn(),
 {
     let amount_signed = i64::try_from(granules).unwrap_or(i64::MAX);
@@ -110,16 +133,16 @@ where
         change(&cell.pending, tag, amount_signed).map_err(lost)?;
         if wait_for_verdict(account, me, granules) {
             // A kill between these two counts the memory twice until the next sweep, which forgets both.
-            change(&cell.committed, tag, amount_signed).map_err(lost)?;
+            let entered = enter();
             change(&cell.pending, tag, -amount_signed).map_err(lost)?;
-            return Ok(());
+            return entered.map_err(lost);
         }
         change(&cell.pending, tag, -amount_signed).map_err(lost)?;
         if attempt == 0 {
             (account.sweep)();
             continue;
         }
-        if add_up((account.cells)(), me).committed + granules > account.total {
+        if account.add_up(me).committed + granules > account.total {
             return Err(Refused::NoMemory);
         }
         std::thread::yield_now();
@@ -129,12 +152,13 @@ where
 
 /// Whether what is pending in slot `me` fits. While only requests from higher slots stand in the way, waits for them
 /// to step back.
-fn wait_for_verdict<C, S>(account: &Account<C, S>, me: usize, granules: u64) -> bool
+fn wait_for_verdict<C, H, S>(account: &Account<C, H, S>, me: usize, granules: u64) -> bool
 where
     C: Fn() -> &'static [Cell],
+    H: Fn() -> u64,
 {
     for _ in 0..ATTEMPTS {
-        let sums = add_up((account.cells)(), me);
+        let sums = account.add_up(me);
         if sums.committed + sums.pending <= account.total {
             return true;
         }

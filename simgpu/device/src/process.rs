@@ -6,7 +6,7 @@ use crate::{
     Booking, Error, ForkMark, MAX_PROCESSES, Machine,
     layout::Cell,
     locks::{self, Holder},
-    memory::{self, Account, GRANULE, Refused, TAGS, change, empty},
+    memory::{self, Account, GRANULE, Refused, SlotLost, TAGS, change, empty},
     time,
 };
 
@@ -23,6 +23,9 @@ pub enum TakeError {
     /// The membership isn't the calling process's: it forked, or closed the descriptor of the state file.
     #[error("the process lost its place among the simulated GPUs' processes")]
     PlaceLost,
+    /// The file beside the state file can't hold a segment.
+    #[error("the file beside the state of the simulated GPUs, *.shared, can't be made or can't hold more")]
+    NoShare,
 }
 
 /// The calling process's membership. It ends with the process; nothing has to be given back.
@@ -65,6 +68,7 @@ fn move_in(machine: Machine, slot: usize) -> u64 {
         }
         cell.busy.clear();
     }
+    machine.forget_segments_of(slot);
     state.tag.store(tag, SeqCst);
     tag
 }
@@ -78,18 +82,43 @@ impl Process {
     /// Takes `bytes`, rounded up to [`GRANULE`], of card `card`; all or nothing. Dead processes' memory is reclaimed
     /// before it is refused. Fails when the card is full or lost or the membership is.
     pub fn take_memory(&self, card: usize, bytes: u64) -> Result<(), TakeError> {
+        let granules = bytes.div_ceil(GRANULE);
+        self.take_with(card, granules, || {
+            change(&self.cell(card).committed, self.tag, i64::try_from(granules).unwrap_or(i64::MAX))
+        })
+    }
+
+    /// Takes granules of card `card` that `enter` enters somewhere.
+    pub(crate) fn take_with(
+        &self,
+        card: usize,
+        granules: u64,
+        enter: impl FnOnce() -> Result<(), SlotLost>,
+    ) -> Result<(), TakeError> {
         self.check(card)?;
         let account = Account {
             total: self.machine.card(card).map_or(0, |card| card.total_memory()) / GRANULE,
             cells: || &self.machine.cells(card)[..self.machine.slots_in_use()],
+            shared: || self.machine.shared_granules(card),
             sweep: || self.machine.sweep(),
         };
-        memory::take(&account, self.slot, self.tag, bytes.div_ceil(GRANULE)).map_err(
-            |refused| match refused {
-                Refused::NoMemory => TakeError::NoMemory,
-                Refused::SlotLost => TakeError::PlaceLost,
-            },
-        )
+        memory::take(&account, self.slot, self.tag, granules, enter).map_err(|refused| match refused {
+            Refused::NoMemory => TakeError::NoMemory,
+            Refused::SlotLost => TakeError::PlaceLost,
+        })
+    }
+
+    pub(crate) const fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(crate) const fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Whether the membership is still the calling process's.
+    pub(crate) fn is_member(&self) -> bool {
+        self.mark.holds() && self.machine.tag_of(self.slot) == self.tag
     }
 
     /// Gives back `bytes` that [`Self::take_memory`] gave; the same figure, so that it rounds the same way.
@@ -131,7 +160,7 @@ impl Process {
     }
 
     fn check(&self, card: usize) -> Result<(), TakeError> {
-        if !self.mark.holds() || self.machine.slots()[self.slot].tag.load(SeqCst) != self.tag {
+        if !self.is_member() {
             return Err(TakeError::PlaceLost);
         }
         if self.machine.card(card).is_none_or(|card| card.lost()) {

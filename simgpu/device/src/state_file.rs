@@ -7,16 +7,18 @@ use std::{
     os::{
         fd::{AsRawFd, IntoRawFd, RawFd},
         unix::{
-            ffi::OsStrExt,
+            ffi::{OsStrExt, OsStringExt},
             fs::{OpenOptionsExt, PermissionsExt},
         },
     },
     path::Path,
+    sync::{Mutex, OnceLock},
 };
 
 use crate::{
     Error, Settings,
     layout::{self, CardState, Header, LAYOUT, MAGIC, MAX_CARDS},
+    locks,
     model::MODELS,
 };
 
@@ -25,6 +27,33 @@ use crate::{
 pub(crate) struct StateFile {
     pub(crate) fd: RawFd,
     pub(crate) base: *const c_void,
+    pub(crate) shared: &'static SharedFile,
+}
+
+/// The file beside it that has the bytes of segments, opened when it is first needed.
+#[derive(Debug)]
+pub(crate) struct SharedFile {
+    pub(crate) path: CString,
+    mode: u32,
+    fd: OnceLock<RawFd>,
+    /// For the threads of this process, to whom the file's own lock is one and the same.
+    pub(crate) threads: Mutex<()>,
+}
+
+impl SharedFile {
+    /// Its descriptor; `None` where there can be no such file.
+    pub(crate) fn open(&self) -> Option<RawFd> {
+        if let Some(&fd) = self.fd.get() {
+            return Some(fd);
+        }
+        let opened = locks::open(&self.path, self.mode)?;
+        let fd = *self.fd.get_or_init(|| opened);
+        if fd != opened {
+            // SAFETY: another thread was first, and nobody knows this one.
+            unsafe { libc::close(opened) };
+        }
+        Some(fd)
+    }
 }
 
 /// Opens the file, making it if there is none.
@@ -97,9 +126,10 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 /// Checks and maps an open file. From here on its descriptor is never closed, not even when the file is refused:
 /// another copy of this code in the process may hold locks through it.
 fn map(file: File, path: &Path) -> Result<StateFile, Error> {
-    let found = file.metadata().map(|data| data.len());
+    let found = file.metadata().map(|data| (data.len(), data.permissions().mode() & 0o666));
     let fd = file.into_raw_fd();
-    let found = found.map_err(|source| Error::Io { action: "examine", path: path.to_owned(), source })?;
+    let (found, mode) =
+        found.map_err(|source| Error::Io { action: "examine", path: path.to_owned(), source })?;
     let foreign = || Error::Foreign { path: path.to_owned() };
     let mut start = [0_u8; 24];
     // SAFETY: the buffer is as long as said.
@@ -121,7 +151,12 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
     }
     let base =
         map_fd(fd, wanted).map_err(|source| Error::Io { action: "map", path: path.to_owned(), source })?;
-    Ok(StateFile { fd, base })
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".shared");
+    let shared = CString::new(beside.into_vec()).map_err(|_| foreign())?;
+    let shared = SharedFile { path: shared, mode, fd: OnceLock::new(), threads: Mutex::new(()) };
+    // A machine stays open until the process ends, and so does what it knows.
+    Ok(StateFile { fd, base, shared: Box::leak(Box::new(shared)) })
 }
 
 fn map_bytes(file: &File, size: usize) -> io::Result<*mut c_void> {

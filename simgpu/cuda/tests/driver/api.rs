@@ -5,6 +5,8 @@ use std::ffi::{c_char, c_void};
 // The library is linked in: its exported functions are the ones declared here.
 use cuda as _;
 
+pub use crate::calls::*;
+
 pub type Handle = u64;
 pub type Callback = extern "C" fn(*mut c_void);
 
@@ -27,7 +29,7 @@ unsafe extern "C" {
     pub fn cuGetExportTable(table: *mut *const c_void, id: *const [u8; 16]) -> i32;
     pub fn cuGetErrorName(code: i32, name: *mut *const c_char) -> i32;
     pub fn cuGetErrorString(code: i32, text: *mut *const c_char) -> i32;
-    pub fn cuArrayCreate_v2(array: *mut Handle, description: *const c_void) -> i32;
+    pub fn cuMulticastCreate(handle: *mut Handle, properties: *const c_void) -> i32;
     pub fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> i32;
     pub fn cuDevicePrimaryCtxRelease_v2(device: i32) -> i32;
     pub fn cuDevicePrimaryCtxReset_v2(device: i32) -> i32;

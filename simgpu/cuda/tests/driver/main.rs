@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::exit, clippy::print_stdout, reason = "a test program")]
 #![allow(missing_debug_implementations, missing_docs, unreachable_pub, reason = "a test program")]
 
+mod addresses;
 mod api;
+mod arrays;
+mod calls;
 mod contexts;
 mod faults;
 mod identity;
 mod images;
+mod ipc;
 mod memory;
 mod pools;
 #[path = "../../../device/tests/processes/runner.rs"]
@@ -21,6 +25,9 @@ fn main() -> std::process::ExitCode {
         contexts::SCENARIOS,
         memory::SCENARIOS,
         pools::SCENARIOS,
+        arrays::SCENARIOS,
+        addresses::SCENARIOS,
+        ipc::SCENARIOS,
         streams::SCENARIOS,
         images::SCENARIOS,
         time::SCENARIOS,

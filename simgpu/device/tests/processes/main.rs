@@ -5,11 +5,18 @@
 mod membership;
 mod memory;
 mod runner;
+mod segments;
 mod state_file;
 mod time;
 
 fn main() -> std::process::ExitCode {
-    let suites = [memory::SCENARIOS, membership::SCENARIOS, state_file::SCENARIOS, time::SCENARIOS];
+    let suites = [
+        memory::SCENARIOS,
+        membership::SCENARIOS,
+        state_file::SCENARIOS,
+        time::SCENARIOS,
+        segments::SCENARIOS,
+    ];
     let scenarios: Vec<_> = suites.into_iter().flatten().copied().collect();
     runner::main(&scenarios)
 }

@@ -52,7 +52,7 @@ fn refused() {
     assert!(matches!(open(&whole[..whole.len() / 2]), Error::Truncated { .. }));
     let mut newer = whole;
     newer[8] += 1;
-    assert!(matches!(open(&newer), Error::OtherLayout { found: 2, wanted: 1, .. }));
+    assert!(matches!(open(&newer), Error::OtherLayout { found, wanted, .. } if found == wanted + 1));
     newer[8] -= 1;
     newer[12] = 0;
     assert!(matches!(open(&newer), Error::Foreign { .. }));

@@ -1,0 +1,222 @@
+//! The driver's calls that copy rectangles and boxes, from and to arrays too.
+
+use crate::{
+    array,
+    copy_calls::{now, queued},
+    entry::{entry, read},
+    error::{CuError, Res},
+    handles::Handle,
+    space::{Box3, Copy, Side},
+    stream::{LEGACY, PER_THREAD, legacy, own},
+};
+
+use Side::{Any, Device, Host};
+
+/// `CU_MEMORYTYPE_ARRAY`.
+const ARRAY: u32 = 3;
+
+/// One side of `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Plane {
+    x: usize,
+    y: usize,
+    /// 1 host, 2 device, 3 array, 4 unified.
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: Handle,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Rectangle {
+    from: Plane,
+    to: Plane,
+    width: usize,
+    height: usize,
+}
+
+/// One side of `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Solid {
+    x: usize,
+    y: usize,
+    z: usize,
+    /// Level of detail: 0.
+    level: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: Handle,
+    /// Reserved, or the context of a copy between two.
+    context: Handle,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Body {
+    from: Solid,
+    to: Solid,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// How much is copied: bytes, rows, slices.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl From<Plane> for Solid {
+    fn from(plane: Plane) -> Self {
+        let Plane { x, y, kind, host, device, array, pitch } = plane;
+        Self { x, y, z: 0, level: 0, kind, host, device, array, context: 0, pitch, height: 0 }
+    }
+}
+
+impl From<Rectangle> for Body {
+    fn from(rectangle: Rectangle) -> Self {
+        let Rectangle { from, to, width, height } = rectangle;
+        Self { from: from.into(), to: to.into(), width, height, depth: 1 }
+    }
+}
+
+impl Solid {
+    /// Where the copy begins on this side.
+    fn place(&self, extent: Extent) -> Res<Box3> {
+        if self.level != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        if self.kind == ARRAY {
+            let array = array::array(self.array)?;
+            return array.place([self.x, self.y, self.z], [extent.width, extent.height, extent.depth]);
+        }
+        let pitch = if self.pitch == 0 { extent.width } else { self.pitch };
+        let rows = if self.height == 0 { extent.height } else { self.height };
+        if pitch < extent.width || (extent.depth > 1 && rows < extent.height) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        let start = match self.kind {
+            1 => Host(self.host),
+            2 => Device(self.device),
+            4 => Any(self.device),
+            _ => return Err(CuError::INVALID_VALUE),
+        };
+        let slice = pitch.checked_mul(rows).ok_or(CuError::INVALID_VALUE)?;
+        let offset = self.z.checked_mul(slice).zip(self.y.checked_mul(pitch));
+        let offset = offset.and_then(|(slices, rows)| slices.checked_add(rows)?.checked_add(self.x));
+        let offset = offset.ok_or(CuError::INVALID_VALUE)?;
+        Ok(Box3 { start: start.offset(offset as u64), pitch: pitch as u64, slice: slice as u64 })
+    }
+}
+
+impl Body {
+    /// The copy that it describes. Fails where a side is none.
+    pub(crate) fn copy(&self) -> Res<Copy> {
+        let extent = Extent { width: self.width, height: self.height, depth: self.depth };
+        let (to, from) = (self.to.place(extent)?, self.from.place(extent)?);
+        let (width, rows, slices) = (self.width as u64, self.height as u64, self.depth as u64);
+        Ok(Copy { to, from, width, rows, slices })
+    }
+}
+
+/// # Safety
+/// The pointer is null or leads to a `CUDA_MEMCPY2D`.
+unsafe fn rectangle(description: *const Rectangle) -> Res<Copy> {
+    // SAFETY: the caller vouches for it.
+    Body::from(unsafe { read(description) }?).copy()
+}
+
+/// # Safety
+/// The pointer is null or leads to a `CUDA_MEMCPY3D`.
+unsafe fn solid(description: *const Body) -> Res<Copy> {
+    // SAFETY: the caller vouches for it.
+    unsafe { read(description) }?.copy()
+}
+
+/// So many bytes of an array from an offset on, in the order of its rows.
+fn part(handle: Handle, offset: usize, bytes: usize) -> Res<Side> {
+    array::array(handle)?.bytes(offset as u64, bytes as u64)
+}
+
+const fn plain(to: Side, from: Side, bytes: usize) -> Copy {
+    Copy::plain(to, from, bytes as u64)
+}
+
+entry! {
+    cuMemcpy2D_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
+    cuMemcpy2D_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
+    cuMemcpy2DUnaligned_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
+    cuMemcpy2DUnaligned_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
+    cuMemcpy2DAsync_v2(description: *const Rectangle, stream: Handle) {
+        queued(legacy(stream), rectangle(description)?)
+    }
+    cuMemcpy2DAsync_v2_ptsz(description: *const Rectangle, stream: Handle) {
+        queued(own(stream), rectangle(description)?)
+    }
+    cuMemcpy3D_v2(description: *const Body) { now(LEGACY, solid(description)?) }
+    cuMemcpy3D_v2_ptds(description: *const Body) { now(PER_THREAD, solid(description)?) }
+    cuMemcpy3DAsync_v2(description: *const Body, stream: Handle) { queued(legacy(stream), solid(description)?) }
+    cuMemcpy3DAsync_v2_ptsz(description: *const Body, stream: Handle) { queued(own(stream), solid(description)?) }
+    cuMemcpy3DPeer(description: *const Body) { now(LEGACY, solid(description)?) }
+    cuMemcpy3DPeer_ptds(description: *const Body) { now(PER_THREAD, solid(description)?) }
+    cuMemcpy3DPeerAsync(description: *const Body, stream: Handle) { queued(legacy(stream), solid(description)?) }
+    cuMemcpy3DPeerAsync_ptsz(description: *const Body, stream: Handle) { queued(own(stream), solid(description)?) }
+    cuMemcpyAtoH_v2(to: u64, from: Handle, offset: usize, bytes: usize) {
+        now(LEGACY, plain(Host(to), part(from, offset, bytes)?, bytes))
+    }
+    cuMemcpyAtoH_v2_ptds(to: u64, from: Handle, offset: usize, bytes: usize) {
+        now(PER_THREAD, plain(Host(to), part(from, offset, bytes)?, bytes))
+    }
+    cuMemcpyHtoA_v2(to: Handle, offset: usize, from: u64, bytes: usize) {
+        now(LEGACY, plain(part(to, offset, bytes)?, Host(from), bytes))
+    }
+    cuMemcpyHtoA_v2_ptds(to: Handle, offset: usize, from: u64, bytes: usize) {
+        now(PER_THREAD, plain(part(to, offset, bytes)?, Host(from), bytes))
+    }
+    cuMemcpyAtoD_v2(to: u64, from: Handle, offset: usize, bytes: usize) {
+        queued(LEGACY, plain(Device(to), part(from, offset, bytes)?, bytes))
+    }
+    cuMemcpyAtoD_v2_ptds(to: u64, from: Handle, offset: usize, bytes: usize) {
+        queued(PER_THREAD, plain(Device(to), part(from, offset, bytes)?, bytes))
+    }
+    cuMemcpyDtoA_v2(to: Handle, offset: usize, from: u64, bytes: usize) {
+        queued(LEGACY, plain(part(to, offset, bytes)?, Device(from), bytes))
+    }
+    cuMemcpyDtoA_v2_ptds(to: Handle, offset: usize, from: u64, bytes: usize) {
+        queued(PER_THREAD, plain(part(to, offset, bytes)?, Device(from), bytes))
+    }
+    cuMemcpyAtoA_v2(to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize) {
+        queued(LEGACY, plain(part(to, to_offset, bytes)?, part(from, from_offset, bytes)?, bytes))
+    }
+    cuMemcpyAtoA_v2_ptds(to: Handle, to_offset: usize, from: Handle, from_offset: usize, bytes: usize) {
+        queued(PER_THREAD, plain(part(to, to_offset, bytes)?, part(from, from_offset, bytes)?, bytes))
+    }
+    cuMemcpyHtoAAsync_v2(to: Handle, offset: usize, from: u64, bytes: usize, stream: Handle) {
+        queued(legacy(stream), plain(part(to, offset, bytes)?, Host(from), bytes))
+    }
+    cuMemcpyHtoAAsync_v2_ptsz(to: Handle, offset: usize, from: u64, bytes: usize, stream: Handle) {
+        queued(own(stream), plain(part(to, offset, bytes)?, Host(from), bytes))
+    }
+    cuMemcpyAtoHAsync_v2(to: u64, from: Handle, offset: usize, bytes: usize, stream: Handle) {
+        queued(legacy(stream), plain(Host(to), part(from, offset, bytes)?, bytes))
+    }
+    cuMemcpyAtoHAsync_v2_ptsz(to: u64, from: Handle, offset: usize, bytes: usize, stream: Handle) {
+        queued(own(stream), plain(Host(to), part(from, offset, bytes)?, bytes))
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Rectangle>() == 128);
+    assert!(size_of::<Body>() == 200);
+};

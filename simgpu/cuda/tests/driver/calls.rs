@@ -1,0 +1,97 @@
+//! More of the C interface: arrays, addresses, memory of other processes.
+
+use std::ffi::c_void;
+
+use crate::api::Handle;
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Array3 {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub format: u32,
+    pub channels: u32,
+    pub flags: u32,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Properties {
+    pub allocation: u32,
+    pub handle_types: u32,
+    pub location: u32,
+    pub location_id: i32,
+    pub rest: [u64; 2],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Access {
+    pub location: u32,
+    pub location_id: i32,
+    pub flags: u32,
+}
+
+/// What `CUipcMemHandle`, `CUipcEventHandle` and `CUmemPoolPtrExportData` are: 64 bytes, passed by value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Opaque(pub [u64; 8]);
+
+unsafe extern "C" {
+    pub fn cuArray3DCreate_v2(array: *mut Handle, description: *const Array3) -> i32;
+    pub fn cuArrayDestroy(array: Handle) -> i32;
+    pub fn cuArray3DGetDescriptor_v2(description: *mut Array3, array: Handle) -> i32;
+    pub fn cuArrayGetDescriptor_v2(description: *mut [u64; 3], array: Handle) -> i32;
+    pub fn cuArrayGetMemoryRequirements(out: *mut [u64; 4], array: Handle, device: i32) -> i32;
+    pub fn cuArrayGetSparseProperties(out: *mut [u64; 6], array: Handle) -> i32;
+    pub fn cuMipmappedArrayCreate(array: *mut Handle, description: *const Array3, levels: u32) -> i32;
+    pub fn cuMipmappedArrayGetLevel(level: *mut Handle, array: Handle, number: u32) -> i32;
+    pub fn cuMipmappedArrayDestroy(array: Handle) -> i32;
+    pub fn cuMipmappedArrayGetMemoryRequirements(out: *mut [u64; 4], array: Handle, device: i32) -> i32;
+    pub fn cuMemcpy3D_v2(description: *const [u64; 25]) -> i32;
+    pub fn cuMemcpyHtoA_v2(to: Handle, offset: usize, from: *const c_void, bytes: usize) -> i32;
+    pub fn cuMemcpyAtoH_v2(to: *mut c_void, from: Handle, offset: usize, bytes: usize) -> i32;
+    pub fn cuMemcpyAtoD_v2(to: u64, from: Handle, offset: usize, bytes: usize) -> i32;
+    pub fn cuTexObjectCreate(
+        object: *mut Handle,
+        resource: *const [u64; 18],
+        sampling: *const [u32; 26],
+        view: *const c_void,
+    ) -> i32;
+    pub fn cuTexObjectDestroy(object: Handle) -> i32;
+    pub fn cuTexObjectGetResourceDesc(resource: *mut [u64; 18], object: Handle) -> i32;
+    pub fn cuSurfObjectCreate(object: *mut Handle, resource: *const [u64; 18]) -> i32;
+    pub fn cuSurfObjectDestroy(object: Handle) -> i32;
+    pub fn cuMemMapArrayAsync(list: *const [u64; 12], count: u32, stream: Handle) -> i32;
+    pub fn cuMemAddressReserve(start: *mut u64, size: usize, alignment: usize, wish: u64, flags: u64) -> i32;
+    pub fn cuMemAddressFree(start: u64, size: usize) -> i32;
+    pub fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const Properties, option: u32) -> i32;
+    pub fn cuMemCreate(handle: *mut Handle, size: usize, properties: *const Properties, flags: u64) -> i32;
+    pub fn cuMemRelease(handle: Handle) -> i32;
+    pub fn cuMemMap(start: u64, size: usize, offset: usize, handle: Handle, flags: u64) -> i32;
+    pub fn cuMemUnmap(start: u64, size: usize) -> i32;
+    pub fn cuMemSetAccess(start: u64, size: usize, list: *const Access, count: usize) -> i32;
+    pub fn cuMemGetAccess(flags: *mut u64, location: *const [u32; 2], pointer: u64) -> i32;
+    pub fn cuMemRetainAllocationHandle(handle: *mut Handle, pointer: u64) -> i32;
+    pub fn cuMemGetAllocationPropertiesFromHandle(properties: *mut Properties, handle: Handle) -> i32;
+    pub fn cuMemExportToShareableHandle(out: *mut i32, handle: Handle, kind: u32, flags: u64) -> i32;
+    pub fn cuMemImportFromShareableHandle(handle: *mut Handle, descriptor: usize, kind: u32) -> i32;
+    pub fn cuIpcGetMemHandle(token: *mut Opaque, pointer: u64) -> i32;
+    pub fn cuIpcOpenMemHandle_v2(pointer: *mut u64, token: Opaque, flags: u32) -> i32;
+    pub fn cuIpcCloseMemHandle(pointer: u64) -> i32;
+    pub fn cuIpcGetEventHandle(token: *mut Opaque, event: Handle) -> i32;
+    pub fn cuIpcOpenEventHandle(event: *mut Handle, token: Opaque) -> i32;
+    pub fn cuMemPoolExportToShareableHandle(out: *mut i32, pool: Handle, kind: u32, flags: u64) -> i32;
+    pub fn cuMemPoolImportFromShareableHandle(
+        pool: *mut Handle,
+        descriptor: usize,
+        kind: u32,
+        flags: u64,
+    ) -> i32;
+    pub fn cuMemPoolExportPointer(token: *mut Opaque, pointer: u64) -> i32;
+    pub fn cuMemPoolImportPointer(pointer: *mut u64, pool: Handle, token: *const Opaque) -> i32;
+}
