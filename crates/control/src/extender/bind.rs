@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpupool_core::placement::{PodFacts, Unfit};
+use gpupool_core::sharing::Refusal;
 use gpupool_core::sharing::names::CARD_ANNOTATION;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -21,11 +22,11 @@ pub(super) enum BindError {
     #[error("the pod is bound to node {0} already")]
     Bound(String),
     #[error("{0}")]
-    Demand(#[from] demand::DemandError),
+    Refused(#[from] Refusal),
     #[error("node {node} does not fit any more: {unfit}")]
     Unfit { node: String, unfit: Unfit },
     #[error("the API server did not bind the pod: {0}")]
-    Refused(kube::Error),
+    NotBound(kube::Error),
 }
 
 /// Binds the pod. The card counts from the moment it is picked; where the binding is refused, it is free again.
@@ -71,7 +72,7 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
         if matches!(failure, kube::Error::Api(_)) {
             extender.cluster().sought(&asked.uid);
         }
-        return Err(BindError::Refused(failure));
+        return Err(BindError::NotBound(failure));
     }
     Ok(())
 }

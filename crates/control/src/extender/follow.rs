@@ -6,15 +6,14 @@ use std::sync::atomic::Ordering;
 use futures::StreamExt as _;
 use gpupool_core::placement::{Card, NodeFacts, PodFacts};
 use gpupool_core::pool::CardUuid;
-use gpupool_core::sharing::Policy;
 use gpupool_core::sharing::names::{
     CARD_ANNOTATION, POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION,
 };
+use gpupool_core::sharing::{self, Policy, PoolCard};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde::Deserialize;
 use tracing::warn;
 
 use super::{Extender, demand};
@@ -105,23 +104,14 @@ fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
     cluster.pod_seen(uid, facts);
 }
 
-/// One entry of the annotation that the agent writes.
-#[derive(Deserialize)]
-struct PoolCard {
-    uuid: String,
-    index: u32,
-    healthy: bool,
-}
-
 fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(POLICY_IN_FORCE_LABEL));
     let annotations = node.metadata.annotations.as_ref();
     let cards = annotations.and_then(|annotations| annotations.get(POOL_CARDS_ANNOTATION));
-    let cards = cards.and_then(|text| match serde_json::from_str::<Vec<PoolCard>>(text) {
+    let cards = cards.and_then(|text| match sharing::cards::parse(text) {
         Ok(cards) => Some(cards.into_iter().map(card).collect()),
         Err(failure) => {
-            let node = node.metadata.name.as_deref().unwrap_or_default();
-            warn!(node, %failure, "cannot read the annotation {POOL_CARDS_ANNOTATION}");
+            warn!(node = node.metadata.name.as_deref().unwrap_or_default(), %failure);
             None
         }
     });

@@ -53,6 +53,8 @@ pub(super) struct Spec {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Container {
     #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
     pub(super) resources: Resources,
 }
 
