@@ -18,8 +18,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use crate::admission;
+use crate::extender::Extender;
 use crate::finding::Reason;
 use crate::index::{Index, Order, Outcome};
+use crate::leader_label;
 use crate::lease::Candidate;
 use crate::metrics::{Ask, Metrics, MetricsPage, Snapshot};
 use crate::observed::Node;
@@ -50,6 +52,8 @@ pub struct Config {
     pub lease_name: String,
     /// The page with figures, if one is wanted.
     pub metrics: Option<MetricsPage>,
+    /// This process's own pod, by its name in the client's namespace, to say there whether it leads.
+    pub pod: Option<String>,
     /// The HTTPS server for admission and the scheduler, if one is wanted.
     pub serving: Option<Serving>,
 }
@@ -76,10 +80,15 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
             }
         });
     }
+    if let Some(pod) = config.pod {
+        side_tasks.spawn(leader_label::keep(Api::default_namespaced(client.clone()), pod, leading.clone()));
+    }
     let mut servers = JoinSet::new();
     if let Some(serving) = config.serving {
         let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
-        servers.spawn(async move { serving.run(&client, leading, routes(), stop).await });
+        let extender = Extender::new(client.clone(), leading.clone());
+        side_tasks.spawn(extender.clone().follow());
+        servers.spawn(async move { serving.run(&client, leading, routes(&extender), stop).await });
     }
     let controller = Controller {
         writer: Writer::new(&client, &config.identity, metrics),
@@ -104,8 +113,8 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
 }
 
 /// All that is answered over HTTPS.
-fn routes() -> Router {
-    Router::new().merge(admission::router())
+fn routes(extender: &Extender) -> Router {
+    Router::new().merge(admission::router()).nest("/extender", extender.router())
 }
 
 struct Controller {

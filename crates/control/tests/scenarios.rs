@@ -62,6 +62,7 @@ impl Scenario {
             lease_namespace: None,
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
+            pod: None,
             serving: None,
         };
         let controller = tokio::spawn(run(client, config, stopped));

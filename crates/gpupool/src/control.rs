@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// Another name or address by which --serve is reached. Can be given several times
     #[arg(long, value_name = "NAME")]
     serve_name: Vec<String>,
+    /// The pod that this process runs in, to be labelled gpupool.io/leader=true while it leads
+    #[arg(long, value_name = "NAME")]
+    pod_name: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -104,6 +107,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             lease_namespace: args.lease_namespace,
             lease_name: args.lease_name,
             metrics,
+            pod: args.pod_name,
             serving,
         };
         gpupool_control::run(client, config, until_told_to_end()?).await;

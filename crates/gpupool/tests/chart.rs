@@ -28,8 +28,15 @@ fn helm(arguments: &[&str]) -> Output {
 /// The chart's objects with these settings.
 fn rendered(settings: &[&str]) -> Vec<Value> {
     let chart = chart();
-    let mut arguments =
-        vec!["template", "gpupool", chart.to_str().unwrap(), "--namespace", "gpupool-system", "--kube-version", "1.36.3"];
+    let mut arguments = vec![
+        "template",
+        "gpupool",
+        chart.to_str().unwrap(),
+        "--namespace",
+        "gpupool-system",
+        "--kube-version",
+        "1.36.3",
+    ];
     arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let output = helm(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -102,7 +109,9 @@ fn every_role_names_its_verbs_and_resources() {
 #[test]
 fn a_value_that_there_is_not_is_refused() {
     let chart = chart();
-    for wrong in ["agent.durationUnit=1h", "control.replica=3", "agent.driverCdi=gpu", "extender.enabled=maybe"] {
+    for wrong in
+        ["agent.durationUnit=1h", "control.replica=3", "agent.driverCdi=gpu", "extender.enabled=maybe"]
+    {
         let output = helm(&["template", "gpupool", chart.to_str().unwrap(), "--set", wrong]);
         assert!(!output.status.success(), "{wrong}");
         let key = wrong.split(['.', '=']).nth(1).unwrap();

@@ -251,6 +251,7 @@ impl Controller {
             lease_namespace: Some(namespace.to_owned()),
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
+            pod: None,
             serving: None,
         };
         Self { stop, task: tokio::spawn(run(client, config, stopped)), requests }
