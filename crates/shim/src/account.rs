@@ -1,5 +1,6 @@
 //! The pod's memory account as this process uses it: reserve, call, commit or cancel.
 
+use gpupool_wire::bucket::{Bucket, Rate};
 use gpupool_wire::ledger::{Ledger, Reservation, ReserveError, Slot};
 use gpupool_wire::limits::LimitsPage;
 
@@ -36,6 +37,16 @@ impl Account {
     /// The pod's limit in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.limits.memory_bytes()
+    }
+
+    /// The pod's device time.
+    pub(crate) const fn bucket(&self) -> &'static Bucket {
+        self.ledger.bucket()
+    }
+
+    /// How fast the pod may use its device time.
+    pub(crate) fn core_rate(&self) -> Rate {
+        self.limits.core_rate()
     }
 
     /// What the pod holds, in bytes; at most its limit, as people are shown it.

@@ -19,6 +19,8 @@ pub(crate) const INVALID_DEVICE: CuResult = 101;
 pub(crate) const INVALID_CONTEXT: CuResult = 201;
 /// `CUDA_ERROR_NOT_FOUND`.
 pub(crate) const NOT_FOUND: CuResult = 500;
+/// `CUDA_ERROR_NOT_READY`.
+pub(crate) const NOT_READY: CuResult = 600;
 
 /// `nvmlReturn_t`.
 pub(crate) type NvmlReturn = i32;

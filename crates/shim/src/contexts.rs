@@ -231,6 +231,7 @@ pub(crate) unsafe extern "C" fn create_v4(
 macro_rules! destroy {
     ($name:ident, $entry:ident) => {
         pub(crate) unsafe extern "C" fn $name(context: Context) -> CuResult {
+            PROCESS.costs.abandon();
             // SAFETY: the caller's arguments.
             let code = unsafe { call!(Entry::$entry, context => Context) };
             if code == SUCCESS {
@@ -300,6 +301,7 @@ macro_rules! end_primary {
     ($name:ident, $entry:ident, $memory_is_gone:expr) => {
         pub(crate) unsafe extern "C" fn $name(device: c_int) -> CuResult {
             let _turn = PROCESS.contexts.primary.lock();
+            PROCESS.costs.abandon();
             // SAFETY: the caller's arguments.
             let code = unsafe { call!(Entry::$entry, device => c_int) };
             if code == SUCCESS {

@@ -11,7 +11,7 @@
 //! Layers, each knowing only those below:
 //!
 //! * `entry_points`, `trampolines`, `resolve`: how programs get to the hooks;
-//! * `identity`, `contexts`, `memory`, `pools`, `nvml`: the hooks;
+//! * `identity`, `contexts`, `memory`, `pools`, `launches`, `costs`, `nvml`: the hooks;
 //! * `process`, `account`: what this process is to the pool;
 //! * `client`, `connection`, `waiting`: the conversation with the agent;
 //! * [`table`], `real`, `loaded`, `elf`: what there is to interpose, and where the real functions lie;
@@ -31,10 +31,12 @@ mod client;
 mod code;
 mod connection;
 mod contexts;
+mod costs;
 mod elf;
 mod entry_points;
 mod environment;
 mod identity;
+mod launches;
 mod loaded;
 mod lock;
 mod memory;

@@ -18,6 +18,7 @@ use crate::client::{self, Failure, Patience, Surroundings};
 use crate::code::{CuResult, DEVICE_UNAVAILABLE, INVALID_CONTEXT, NO_DEVICE, OUT_OF_MEMORY, SUCCESS};
 use crate::connection::Connection;
 use crate::contexts::{self, Contexts};
+use crate::costs::Costs;
 use crate::lock::Lock;
 use crate::pointers::PointerMap;
 use crate::pools::Pools;
@@ -59,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) contexts: Contexts,
     /// Pools of this process.
     pub(crate) pools: Pools,
+    /// What its launches cost.
+    pub(crate) costs: Costs,
 }
 
 /// The one state. It must lie in memory that is zero and belongs to no file, which [`decide`] counts on.
@@ -82,6 +85,7 @@ pub(crate) static PROCESS: Process = Process {
     pointers: PointerMap::new(),
     contexts: Contexts::new(),
     pools: Pools::new(),
+    costs: Costs::new(),
 };
 
 /// Where launches leave their mark when there is no ledger.

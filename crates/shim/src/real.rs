@@ -69,6 +69,11 @@ fn look(entry: Entry) -> Real {
     address.map_or(Real::Absent, Real::At)
 }
 
+/// A function of the driver that has no row.
+pub(crate) fn unlisted(name: &[u8]) -> Option<usize> {
+    pinned(Library::Driver)?.function(name)
+}
+
 /// Where a library that stays loaded keeps its symbols, written once.
 pub(crate) struct Pin {
     state: AtomicU32,

@@ -282,29 +282,39 @@ pub(crate) fn yield_now() {
 
 /// Sleeps; a signal ends it early.
 pub(crate) fn sleep_microseconds(microseconds: u64) {
+    sleep_nanoseconds(microseconds * 1000);
+}
+
+/// Sleeps; a signal ends it early.
+pub(crate) fn sleep_nanoseconds(nanoseconds: u64) {
     let time = libc::timespec {
-        tv_sec: i64::try_from(microseconds / 1_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(microseconds % 1_000_000).unwrap_or(0) * 1000,
+        tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
     };
     // SAFETY: a time to sleep, and nowhere to write the rest to.
     let _ = unsafe { call(libc::SYS_nanosleep, [at(&raw const time), 0, 0, 0, 0, 0]) };
 }
 
-/// Milliseconds of a clock that never goes back.
-pub(crate) fn milliseconds() -> u64 {
+/// Nanoseconds of a clock that never goes back, and that is the same for every process of the machine.
+pub(crate) fn nanoseconds() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
+}
+
+/// The same in milliseconds.
+pub(crate) fn milliseconds() -> u64 {
+    nanoseconds() / 1_000_000
 }
 
 /// The same, exact to a few milliseconds only, for a few nanoseconds.
 pub(crate) fn coarse_milliseconds() -> u64 {
-    clock(libc::CLOCK_MONOTONIC_COARSE)
+    clock(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000
 }
 
 fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a timespec to write to. Through libc, since only it knows the way that needs no system call.
     unsafe { libc::clock_gettime(which, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Writes a line to standard error if that is possible at once; else the line is lost, and nothing else happens:

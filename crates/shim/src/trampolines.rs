@@ -12,6 +12,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::offset_of;
 
 use crate::code::{CuResult, INVALID_CONTEXT};
+use crate::launches;
 use crate::process::{self, Mode, PROCESS, Process, Stage, Way};
 use crate::real;
 use crate::resolve;
@@ -53,7 +54,9 @@ macro_rules! identity {
     };
 }
 
-/// A launch's body: as a gate's, and the ledger's mark for submitted work is set where it is not.
+/// A launch's body: as a gate's, if the ledger's mark for submitted work is set. The agent takes the mark away once a
+/// second, so that a launch goes the long way that often, where it also learns whether its pod has a core limit; where
+/// it has one, the target is [`paced`](crate::launches::paced), which wants to know the row.
 macro_rules! launch {
     ($entry:expr) => {
         core::arch::naked_asm!(
@@ -63,9 +66,7 @@ macro_rules! launch {
             "je {slow}",
             "mov r10, qword ptr [rip + {state} + {mark}]",
             "cmp dword ptr [r10], 0",
-            "jne 3f",
-            "mov dword ptr [r10], 1",
-            "3:",
+            "je {slow}",
             "jmp r11",
             state = sym $crate::process::PROCESS,
             target = const $crate::trampolines::target_offset($entry),
@@ -99,7 +100,7 @@ pub(crate) unsafe extern "C" fn pass() {
     )
 }
 
-/// The way of a gate or launch whose target is not set: asks [`open`] with all arguments saved, then goes on to the
+/// The way of a gate or launch whose target is not set, and now and then of any launch: asks [`open`] with all arguments saved, then goes on to the
 /// real function as if nothing had happened, or returns the error. The row's index comes in `eax`, an identity row's
 /// own function in `r10`.
 #[unsafe(naked)]
@@ -152,7 +153,8 @@ pub(crate) unsafe extern "C" fn not_open() {
     )
 }
 
-/// What [`not_open`] does next: jump to `address`, or return `code` where that is 0.
+/// What [`not_open`] does next: jump to `address`, or return `code` where that is 0. `code` is in `eax` either way,
+/// where [`launches::paced`] looks for the row.
 #[repr(C)]
 pub(crate) struct Opened {
     address: usize,
@@ -185,11 +187,15 @@ extern "C" fn open(row: u32, hook: usize) -> Opened {
         _ => match process::lease() {
             Way::Plain => go,
             Way::Leased(account) => {
-                if entry.class() == Class::Launches {
+                let launches = entry.class() == Class::Launches;
+                if launches {
                     account.slot().mark_submitted();
                 }
-                process::open_row(entry, address);
-                go
+                let paced: unsafe extern "C" fn() = launches::paced;
+                let limited = launches && account.core_rate().is_limited();
+                let target = if limited { (paced as *const ()).expose_provenance() } else { address };
+                process::open_row(entry, target);
+                Opened { address: target, code: row.cast_signed() }
             }
             Way::Barred(code) => barred(code),
         },
