@@ -6,6 +6,7 @@
 
 mod accounting;
 mod connections;
+mod core;
 mod ending;
 mod input;
 mod processes;
@@ -28,6 +29,7 @@ use crate::accounting::observe::Ledgers;
 use crate::books::{Books, Record, Use};
 use crate::cards::Cards;
 use crate::control::SimulatedDriver;
+use crate::core_limit::meter::Meter;
 use crate::identity::{Ancestry, Identify as _};
 use crate::journal::Journal;
 use crate::metrics::Counters;
@@ -38,6 +40,7 @@ use crate::restart::Recovered;
 
 pub(crate) use connections::ConnectionId;
 use connections::Connections;
+use core::CoreLimits;
 use ending::Stop;
 pub(crate) use input::{Frame, Input};
 
@@ -62,6 +65,19 @@ pub(crate) struct Setting {
     pub(crate) most_connections: usize,
     /// Whether a pod that takes more than its limit past its ledger loses its GPU processes.
     pub(crate) evict_unaccounted: bool,
+    /// Whether pods may use what nobody else uses, beyond their core limits.
+    pub(crate) work_conserving: bool,
+}
+
+/// What is watched for the driver, and where it says what that shall be.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    /// Ledgers that are held against NVML.
+    pub(crate) ledgers: Ledgers,
+    /// Cards whose use by each process matters.
+    pub(crate) meter: Meter,
+    /// Told of processes that ended.
+    pub(crate) exits: mpsc::UnboundedSender<ProcessKey>,
 }
 
 /// A process that is held by its pidfd.
@@ -117,6 +133,7 @@ pub(crate) struct Driver {
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
     ledgers: Ledgers,
     check: accounting::Check,
+    core_limits: CoreLimits,
     counters: Counters,
     records: Vec<Record>,
     effects: Vec<Effect>,
@@ -134,9 +151,10 @@ impl Driver {
         journal: Journal,
         recovered: Recovered,
         qos: Qos,
-        ledgers: Ledgers,
-        exits: mpsc::UnboundedSender<ProcessKey>,
+        watching: Watching,
     ) -> Self {
+        let Watching { ledgers, meter, exits } = watching;
+        let core_limits = CoreLimits::new(meter, setting.work_conserving);
         let proc = Proc::default();
         let most_connections = setting.most_connections;
         let mut driver = Self {
@@ -158,6 +176,7 @@ impl Driver {
             looks: BTreeMap::new(),
             ledgers,
             check: accounting::Check::default(),
+            core_limits,
             counters: Counters::default(),
             records: Vec::new(),
             effects: Vec::new(),
@@ -166,6 +185,7 @@ impl Driver {
             watchers: watch::Sender::default(),
         };
         driver.take_up(qos);
+        driver.follow_core_limits();
         driver
     }
 
@@ -188,6 +208,7 @@ impl Driver {
             Input::Watch { answer } => self.watch(answer),
             Input::Rubbish { from } => self.rubbish(from),
             Input::Closed { from } => self.closed(from),
+            Input::Metered(shares) => self.metered(&shares),
             Input::Looked(observation) => self.observed(observation),
             Input::Scrape { answer } => {
                 // The scraper may have hung up.
@@ -322,6 +343,9 @@ impl Driver {
             self.told(&Event::Released { pod, lease });
         }
         let changed = !self.records.is_empty();
+        if changed {
+            self.follow_core_limits();
+        }
         self.write_records();
         for effect in std::mem::take(&mut self.effects) {
             self.carry_out(effect);

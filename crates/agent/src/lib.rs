@@ -7,6 +7,7 @@ pub(crate) mod accounting;
 mod books;
 pub mod cards;
 pub mod control;
+mod core_limit;
 mod driver;
 mod identity;
 mod journal;

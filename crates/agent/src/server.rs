@@ -23,7 +23,8 @@ use crate::accounting::observe::{Ledgers, Observer};
 use crate::books::Record;
 use crate::cards::watch::Watch;
 use crate::cards::{self, Cards, CardsError, Source};
-use crate::driver::{Driver, Input, Setting, say};
+use crate::core_limit::meter::Meter;
+use crate::driver::{Driver, Input, Setting, Watching, say};
 use crate::journal::{Journal, JournalError};
 use crate::lock::{Lock, LockError};
 use crate::peer::{self, Held};
@@ -58,6 +59,8 @@ pub struct Settings {
     pub policy: Policy,
     /// When pods make room.
     pub qos: Qos,
+    /// Whether pods may use what nobody else uses, beyond their core limits.
+    pub work_conserving: bool,
     /// Where the metrics page is served, if anywhere.
     pub metrics: Option<SocketAddr>,
     /// The machine's name in the metrics.
@@ -143,6 +146,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         boot,
         most_connections,
         evict_unaccounted: settings.evict_unaccounted,
+        work_conserving: settings.work_conserving,
     };
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
@@ -151,6 +155,11 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     Observer::new(watch, ledgers.clone())
         .run(move |observation| told.blocking_send(Input::Looked(observation)).is_ok())
         .map_err(system("start a thread"))?;
+    let told = inbox.clone();
+    let meter = Meter::start(&settings.source.nvml_library(), move |shares| {
+        told.blocking_send(Input::Metered(shares)).is_ok()
+    })
+    .map_err(system("start a thread"))?;
     if let Some(address) = settings.metrics {
         let bound = crate::metrics::serve(address, inbox.clone()).await;
         let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
@@ -158,7 +167,8 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     }
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let driver = Driver::new(setting, cards, journal, recovered, settings.qos, ledgers, exits);
+    let driver =
+        Driver::new(setting, cards, journal, recovered, settings.qos, Watching { ledgers, meter, exits });
     let listener = listen(&socket, settings.surroundings.user)
         .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     say(&format!("listening on {}", socket.display()));

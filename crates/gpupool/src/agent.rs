@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// After how long an idle program makes room for one that waits: seconds, or with a unit [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     idle_release: Option<Duration>,
+    /// Let programs use what nobody else uses of a card, beyond their core limits; a program alone on a card has all of it
+    #[arg(long)]
+    work_conserving: bool,
     /// This machine's name in the metrics [default: the host's name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -101,6 +104,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             grace: millis(args.grace),
             idle_release: args.idle_release.map(millis),
         },
+        work_conserving: args.work_conserving,
         metrics: args.metrics_address,
         node: args.node_name.unwrap_or_else(host_name),
         evict_unaccounted: args.evict_unaccounted,

@@ -11,6 +11,7 @@ use tokio_seqpacket::UnixSeqpacket;
 use super::ConnectionId;
 use crate::accounting::observe::Observation;
 use crate::control::{Reply, Request};
+use crate::core_limit::meter::Shares;
 use crate::metrics::Scrape;
 use crate::peer::Held;
 
@@ -63,6 +64,8 @@ pub(crate) enum Input {
     },
     /// NVML was asked.
     Looked(Observation),
+    /// NVML was asked for the shares of pods with a core limit.
+    Metered(Vec<Shares>),
     /// Somebody reads the metrics.
     Scrape {
         /// Where they go.

@@ -60,7 +60,7 @@ impl Driver {
         };
         Limits {
             core_percent: u32::from(limits.core.get()),
-            core_rate: Rate::UNLIMITED,
+            core_rate: self.core_limits.rate(pod),
             memory_bytes: share_of(total, limits.memory),
             context_reserve_bytes: context,
             state: match view.state {
