@@ -92,8 +92,9 @@ pub(crate) struct Credentials {
     pub(crate) service_accounts: (PathBuf, PathBuf),
     /// The administrator's kubeconfig.
     pub(crate) kubeconfig: PathBuf,
-    /// Kubeconfigs of scheduler, controller-manager and kwok.
+    /// Kubeconfigs of scheduler, controller-manager, kube-proxy and kwok.
     pub(crate) scheduler: PathBuf,
+    pub(crate) proxy: PathBuf,
     pub(crate) controller_manager: PathBuf,
     pub(crate) kwok: PathBuf,
 }
@@ -140,6 +141,7 @@ impl Credentials {
                 "controller-manager.kubeconfig",
                 &authority.client("system:kube-controller-manager", None)?,
             )?,
+            proxy: write_kubeconfig("kube-proxy.kubeconfig", &authority.client("system:kube-proxy", None)?)?,
             // kwok plays every part of a node and writes nodes, pods and leases of all: it is given all rights.
             kwok: write_kubeconfig("kwok.kubeconfig", &authority.client("kwok", Some("system:masters"))?)?,
             authority: ca,

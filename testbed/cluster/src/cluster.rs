@@ -287,7 +287,10 @@ impl Cluster {
         let audit_policy = self.audited.as_deref().map(|user| self.write_audit_policy(user)).transpose()?;
         let blueprint = self.blueprint(audit_policy)?;
         let (etcd, apiserver) = (blueprint.etcd(), blueprint.apiserver());
-        let rest = [blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
+        let mut rest = vec![blueprint.controller_manager(), blueprint.scheduler(), blueprint.kwok()];
+        if let Some(first) = kubelet_nodes.first() {
+            rest.push(blueprint.proxy(first.name())?);
+        }
         // Containers have the longest way to go.
         self.start_hosts(kubelet_nodes)?;
         self.start_component(etcd)?;

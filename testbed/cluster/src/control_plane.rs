@@ -6,17 +6,17 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::address::HeldPort;
 use crate::authority::Credentials;
 use crate::component::Plan;
-use crate::network::{API_SERVICE, Network};
+use crate::home::write_private;
+use crate::network::{API_SERVICE, Network, SERVICES};
 use crate::place::Place;
 
 /// Annotation and value by which kwok knows the nodes that it plays; it leaves all others alone.
 pub(crate) const KWOK_NODE: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
-
-/// Service addresses; nothing routes them, but for the first one in a cluster with kubelets.
-const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// What etcd advertises must be a host and a port; nobody ever asks its only member for it.
 const UNUSED_URL: &str = "http://127.0.0.1:2380";
@@ -148,7 +148,7 @@ impl Blueprint<'_> {
         if addresses.is_own_network() {
             // On the service's address too.
             plan.flag("--bind-address", "0.0.0.0");
-            // There is no kube-proxy: webhooks and API services are reached at their pods' own addresses.
+            // Webhooks and API services are reached at their pods' own addresses, whatever kube-proxy has got round to.
             plan.flag("--enable-aggregator-routing", "true");
             plan.flag("--kubelet-client-certificate", &credentials.admin.0);
             plan.flag("--kubelet-client-key", &credentials.admin.1);
@@ -167,7 +167,7 @@ impl Blueprint<'_> {
         plan.flag("--service-account-issuer", "https://kubernetes.default.svc.cluster.local");
         plan.flag("--service-account-key-file", &credentials.service_accounts.0);
         plan.flag("--service-account-signing-key-file", &credentials.service_accounts.1);
-        plan.flag("--service-cluster-ip-range", SERVICE_RANGE);
+        plan.flag("--service-cluster-ip-range", SERVICES);
         plan.flag("--kubelet-preferred-address-types", "InternalIP");
         plan.flag("--allow-privileged", "true");
         if let Some(policy) = &self.audit_policy {
@@ -206,6 +206,32 @@ impl Blueprint<'_> {
         // has been written since.
         plan.flag("--node-monitor-grace-period", "24h");
         plan
+    }
+
+    /// kube-proxy, in the control plane's network: what nodes send to a service address passes through it too, and comes
+    /// back through it, as it puts its own address for the sender's.
+    ///
+    /// It says that it is on this node: it waits for a node's addresses before it does anything.
+    pub(crate) fn proxy(&self, node: &str) -> Result<Plan, crate::Error> {
+        let configuration = json!({
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "iptables",
+            "hostnameOverride": node,
+            "clientConnection": {"kubeconfig": self.credentials.proxy},
+            "healthzBindAddress": format!("{}:10256", self.addresses.host),
+            "metricsBindAddress": "127.0.0.1:10249",
+            "iptables": {"masqueradeAll": true},
+            // These are the whole machine's, and stay as they are.
+            "conntrack": {
+                "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+            },
+        });
+        let file = self.folder.join("kube-proxy.json");
+        write_private(&file, &configuration.to_string())?;
+        let mut plan = self.plan("kube-proxy", None);
+        plan.flag("--config", file);
+        Ok(plan)
     }
 
     /// kwok, for the nodes that carry its annotation and for no others.

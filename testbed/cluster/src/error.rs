@@ -194,7 +194,7 @@ fn package_of(program: &str) -> &str {
         "mount" => "mount",
         "ps" => "procps",
         "find" => "findutils",
-        "grep" | "sed" | "runc" | "bash" => program,
+        "grep" | "sed" | "runc" | "bash" | "iptables" => program,
         _ => "coreutils",
     }
 }

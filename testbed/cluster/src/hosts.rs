@@ -19,7 +19,7 @@ use crate::readiness::{self, Reaped};
 use crate::{Cluster, Error, KubeletNode, Tool, containerd, folder_of, tied};
 
 /// What must be on the machine, beside the programs that are built.
-const NEEDED: &[&str] = &["mount", "ip", "runc"];
+const NEEDED: &[&str] = &["mount", "ip", "runc", "iptables"];
 
 /// What nodes with a kubelet are made with.
 #[derive(Debug)]

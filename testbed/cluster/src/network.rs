@@ -31,6 +31,13 @@ pub(crate) const MOST_NODES: u8 = 200;
 /// Host part of the first node's address.
 const FIRST_NODE: u8 = 11;
 
+/// Service addresses. What goes to one is turned to a pod by kube-proxy.
+pub(crate) const SERVICES: &str = "10.96.0.0/16";
+
+/// Routes of what the control plane sends itself. To the kernel a service address needs one before kube-proxy's turn;
+/// what nodes send needs none, and is refused at once where kube-proxy does not know the service yet.
+const OUTGOING: &str = "100";
+
 /// The service address of the API server: the first of the service range.
 pub(crate) const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
@@ -134,7 +141,9 @@ impl Network {
              link add nodes type bridge\n\
              link set machine master nodes up\n\
              address add {control_plane}/24 dev nodes\n\
-             link set nodes up\n"
+             link set nodes up\n\
+             route add {SERVICES} dev nodes table {OUTGOING}\n\
+             rule add iif lo lookup {OUTGOING}\n"
         );
         ip(&self.place(), &inside)?;
         let outside = format!(
