@@ -4,6 +4,7 @@
 
 mod check_config;
 mod control;
+mod extender;
 pub(crate) mod machine;
 mod node_dump;
 mod pool;
@@ -25,6 +26,8 @@ pub(crate) enum Group {
     CheckConfig,
     /// `gpupool control` on 5,000 nodes, all relabelled at once.
     Control,
+    /// The scheduler extender's filter, with 5,000 nodes and 50,000 pods.
+    Extender,
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
     /// What the shim adds to a call: launches, allocations, looking up entry points.
@@ -40,6 +43,7 @@ impl Group {
         match self {
             Self::CheckConfig => check_config::measure(dist),
             Self::Control => control::measure(dist),
+            Self::Extender => extender::measure(),
             Self::Pool => pool::measure(),
             Self::Shim => shim::measure(dist),
             Self::Start => start::measure(dist),
