@@ -173,6 +173,24 @@ pub enum Error {
         /// The folder with the components' logs.
         logs: PathBuf,
     },
+    /// A program for an image does not compile.
+    #[error("{file} does not compile:\n{said}")]
+    Compile {
+        /// Its source.
+        file: String,
+        /// What the compiler said.
+        said: String,
+    },
+    /// helm ended with a failure.
+    #[error("helm {arguments} failed ({status}): {said}")]
+    Helm {
+        /// Its arguments.
+        arguments: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its standard error.
+        said: String,
+    },
     /// kubectl ended with a failure.
     #[error("kubectl {arguments} failed ({status}): {said}")]
     Kubectl {

@@ -59,7 +59,8 @@
 //! `cpuset`, `memory` and `pids` must be switched on in the root's `cgroup.subtree_control`, as systemd does; the error
 //! names those that are missing. That was only tried on version 1.
 //!
-//! This room knows nothing of gpupool: it offers a Kubernetes, and what runs on it is the caller's affair.
+//! But for [`Product`], this room knows nothing of gpupool: it offers a Kubernetes, and what runs on it is the caller's
+//! affair.
 
 mod address;
 mod authority;
@@ -70,6 +71,7 @@ mod containerd;
 mod control_group;
 mod control_plane;
 mod error;
+mod helm;
 mod home;
 mod host;
 mod hosts;
@@ -80,6 +82,7 @@ mod machine;
 mod network;
 mod node;
 mod place;
+mod product;
 mod programs;
 mod readiness;
 mod recipe;
@@ -94,6 +97,7 @@ pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::{KubeletNode, Machine, SimulatedCards};
 pub use node::Node;
+pub use product::{NAMESPACE, PUBLISHED_IMAGE, Product};
 pub use programs::{cache, folder_of};
 pub use recipe::Tool;
 pub use standing::{Health, Part, Standing};
