@@ -121,6 +121,23 @@ impl Solid {
 }
 
 impl Body {
+    /// The description of a copy: whatever its sides were, they are places in memory now.
+    pub(crate) fn of(copy: &Copy) -> Self {
+        let size = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let solid = |place: &Box3| {
+            let (kind, host, device) = match place.start {
+                Host(address) => (1, address, 0),
+                Device(address) => (2, 0, address),
+                Any(address) => (4, 0, address),
+            };
+            let height = place.slice.checked_div(place.pitch).map_or(0, size);
+            let pitch = size(place.pitch);
+            Solid { x: 0, y: 0, z: 0, level: 0, kind, host, device, array: 0, context: 0, pitch, height }
+        };
+        let (width, height, depth) = (size(copy.width), size(copy.rows), size(copy.slices));
+        Self { from: solid(&copy.from), to: solid(&copy.to), width, height, depth }
+    }
+
     /// The copy that it describes. Fails where a side is none.
     pub(crate) fn copy(&self) -> Res<Copy> {
         let extent = Extent { width: self.width, height: self.height, depth: self.depth };

@@ -10,7 +10,9 @@ use crate::{
     driver::{self, ready},
     entry::{entry, put, put_if_wanted},
     error::{CuError, Res},
+    graph::capture,
     handles::{Handle, fresh},
+    pool,
     sync::lock,
 };
 
@@ -134,6 +136,13 @@ fn limit_place(limit: i32) -> Res<usize> {
     usize::try_from(limit).ok().filter(|&limit| limit < LIMITS).ok_or(CuError::UNSUPPORTED_LIMIT)
 }
 
+fn synchronize(context: &Context) -> Res {
+    capture::forbid_all()?;
+    context.engine().end().wait()?;
+    pool::settle();
+    Ok(())
+}
+
 /// The context that a call is about: the one it names, or with 0 the current one.
 fn named_or_current(handle: Handle) -> Res<std::sync::Arc<Context>> {
     if handle == 0 { current() } else { context(handle) }
@@ -203,14 +212,8 @@ entry! {
     cuCtxGetId(handle: Handle, id: *mut u64) {
         put(id, named_or_current(handle)?.id)
     }
-    cuCtxSynchronize() {
-        current()?.engine().end().wait()?;
-        Ok(())
-    }
-    cuCtxSynchronize_v2(handle: Handle) {
-        named_or_current(handle)?.engine().end().wait()?;
-        Ok(())
-    }
+    cuCtxSynchronize() { synchronize(&*current()?) }
+    cuCtxSynchronize_v2(handle: Handle) { synchronize(&*named_or_current(handle)?) }
     cuCtxGetApiVersion(handle: Handle, version: *mut u32) {
         put(version, named_or_current(handle)?.api_version)
     }

@@ -43,7 +43,14 @@ impl CuError {
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
     pub(crate) const SYSTEM_NOT_READY: Self = Self(802);
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: Self = Self(901);
+    pub(crate) const STREAM_CAPTURE_MERGE: Self = Self(902);
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: Self = Self(903);
+    pub(crate) const STREAM_CAPTURE_UNJOINED: Self = Self(904);
+    pub(crate) const STREAM_CAPTURE_ISOLATION: Self = Self(905);
+    pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(906);
     pub(crate) const CAPTURED_EVENT: Self = Self(907);
+    pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
     pub(crate) const UNKNOWN: Self = Self(999);
 }
 

@@ -1,7 +1,7 @@
 //! Events: moments in streams.
 
 use std::sync::{
-    Mutex, OnceLock,
+    Arc, Mutex, OnceLock,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -13,6 +13,10 @@ use crate::{
     engine::Point,
     entry::{entry, put},
     error::{CuError, Res},
+    graph::{
+        capture::{self, Recording},
+        node::Work,
+    },
     handles::{Handle, Registry},
     opened::{self, Token},
     pool, shared,
@@ -33,8 +37,8 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug, Clone)]
 enum Moment {
     Never,
-    /// In a stream that was being captured: it happens when the graph runs.
-    Captured(u64),
+    /// In a stream that was being recorded, after these nodes: it happens when the graph runs.
+    Captured(Arc<Recording>, Box<[Handle]>),
     Point(Point),
 }
 
@@ -59,7 +63,7 @@ struct Page {
 pub(crate) static EVENTS: Registry<Event> = Registry::new();
 
 /// The event, if its card still works.
-fn usable(event: Handle) -> Res<std::sync::Arc<Event>> {
+fn usable(event: Handle) -> Res<Arc<Event>> {
     let event = EVENTS.get(event)?;
     context(event.context).map_err(|error| match error {
         CuError::INVALID_CONTEXT => CuError::CONTEXT_IS_DESTROYED,
@@ -68,24 +72,29 @@ fn usable(event: Handle) -> Res<std::sync::Arc<Event>> {
     Ok(event)
 }
 
-/// The capture that the stream is in.
-fn capture_of(target: &Target) -> Option<u64> {
-    target.made().and_then(|stream| lock(&stream.capture).as_ref().map(|capture| capture.id))
-}
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: the event is no part of the recording, but a node of its own.
+const EXTERNAL: u32 = 1;
 
-fn record(event: Handle, target: &Target) -> Res {
-    let event = usable(event)?;
+/// Records an event in a stream.
+pub(crate) fn record(handle: Handle, target: &Target, flags: u32) -> Res {
+    let event = usable(handle)?;
     if event.context != target.context().handle {
         return Err(CuError::INVALID_HANDLE);
     }
-    let moment = match capture_of(target) {
-        Some(capture) => Moment::Captured(capture),
+    if flags & !EXTERNAL != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let mut capture = target.made().map(|stream| lock(&stream.capture));
+    let moment = match capture.as_mut().and_then(|capture| capture.as_mut()) {
+        Some(capture) if flags == EXTERNAL => return capture.record(Work::Record(handle)),
+        Some(capture) => Moment::Captured(Arc::clone(&capture.recording), capture.tips.clone()),
         // In an idle stream it happens when the card gets to what comes next.
         None => Moment::Point(match target.end() {
             Point::At(end) if end <= now_ns() => target.engine().mark(),
             later => later,
         }),
     };
+    drop(capture);
     if let (Some(page), Moment::Point(point)) = (event.page.get(), &moment) {
         page.publish(point);
     }
@@ -152,18 +161,27 @@ impl Drop for Page {
     }
 }
 
-fn wait_in(target: &Target, event: Handle, flags: u32) -> Res {
-    if flags > 1 {
+/// Lets a stream wait for an event.
+pub(crate) fn wait_in(target: &Target, handle: Handle, flags: u32) -> Res {
+    if flags & !EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    match (usable(event)?.last(), capture_of(target)) {
-        (Moment::Never, _) => Ok(()),
-        // Work recorded from one stream has one order already.
-        (Moment::Captured(recorded), Some(here)) if recorded == here => Ok(()),
-        // Recording from several streams into one graph is not supported.
-        (Moment::Captured(_), _) | (Moment::Point(_), Some(_)) => Err(CuError::STREAM_CAPTURE_UNSUPPORTED),
-        (Moment::Point(Point::At(end)), None) if end <= now_ns() => Ok(()),
-        (Moment::Point(point), None) => {
+    let event = usable(handle)?;
+    if let (true, Some(stream)) = (flags == EXTERNAL, target.made())
+        && let Some(capture) = lock(&stream.capture).as_mut()
+    {
+        return capture.record(Work::Wait(handle));
+    }
+    match event.last() {
+        Moment::Captured(recording, tips) => {
+            // The legacy default stream can't be part of a recording.
+            let stream = target.made().ok_or(CuError::STREAM_CAPTURE_IMPLICIT)?;
+            capture::wait(stream, &recording, &tips)
+        }
+        Moment::Never => Ok(()),
+        Moment::Point(_) if target.is_capturing() => Err(CuError::STREAM_CAPTURE_ISOLATION),
+        Moment::Point(Point::At(end)) if end <= now_ns() => Ok(()),
+        Moment::Point(point) => {
             target.engine().submit_wait(&point)?;
             target.reach(target.engine().end());
             Ok(())
@@ -175,7 +193,7 @@ impl Event {
     /// What it was last recorded for, by whomever.
     fn last(&self) -> Moment {
         match (&*lock(&self.moment), self.page.get()) {
-            (Moment::Captured(capture), _) => Moment::Captured(*capture),
+            (captured @ Moment::Captured(..), _) => captured.clone(),
             (_, Some(page)) => page.moment(),
             (own, None) => own.clone(),
         }
@@ -218,21 +236,25 @@ entry! {
     }
     cuEventDestroy(event: Handle) { EVENTS.remove(event).map(|_| ()) }
     cuEventDestroy_v2(event: Handle) { EVENTS.remove(event).map(|_| ()) }
-    cuEventRecord(event: Handle, stream: Handle) { record(event, &target(legacy(stream))?) }
-    cuEventRecord_ptsz(event: Handle, stream: Handle) { record(event, &target(own(stream))?) }
-    cuEventRecordWithFlags(event: Handle, stream: Handle, _flags: u32) { record(event, &target(legacy(stream))?) }
-    cuEventRecordWithFlags_ptsz(event: Handle, stream: Handle, _flags: u32) { record(event, &target(own(stream))?) }
+    cuEventRecord(event: Handle, stream: Handle) { record(event, &target(legacy(stream))?, 0) }
+    cuEventRecord_ptsz(event: Handle, stream: Handle) { record(event, &target(own(stream))?, 0) }
+    cuEventRecordWithFlags(event: Handle, stream: Handle, flags: u32) {
+        record(event, &target(legacy(stream))?, flags)
+    }
+    cuEventRecordWithFlags_ptsz(event: Handle, stream: Handle, flags: u32) {
+        record(event, &target(own(stream))?, flags)
+    }
     cuEventQuery(event: Handle) {
         match moment(event)? {
             Moment::Never => Ok(()),
-            Moment::Captured(_) => Err(CuError::CAPTURED_EVENT),
+            Moment::Captured(..) => Err(CuError::CAPTURED_EVENT),
             Moment::Point(point) => point.reached().map(|_| ()),
         }
     }
     cuEventSynchronize(event: Handle) {
         match moment(event)? {
             Moment::Never => Ok(()),
-            Moment::Captured(_) => Err(CuError::CAPTURED_EVENT),
+            Moment::Captured(..) => Err(CuError::CAPTURED_EVENT),
             Moment::Point(point) => {
                 point.wait()?;
                 pool::settle();
@@ -246,10 +268,10 @@ entry! {
     cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, flags: u32) { wait_in(&target(own(stream))?, event, flags) }
     cuCtxRecordEvent(handle: Handle, event: Handle) {
         ready()?;
-        record(event, &Target::Default(context(handle)?))
+        record(event, &Target::Default(context(handle)?, false), 0)
     }
     cuCtxWaitEvent(handle: Handle, event: Handle) {
         ready()?;
-        wait_in(&Target::Default(context(handle)?), event, 0)
+        wait_in(&Target::Default(context(handle)?, false), event, 0)
     }
 }

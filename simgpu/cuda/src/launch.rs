@@ -1,12 +1,15 @@
 //! Launches and occupancy: checked as a real driver checks them, timed on the card, and not computed.
 
-use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
+use std::{
+    ffi::c_void,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use simgpu_device::Card;
 
 use crate::{
     attributes::attribute,
-    context::current,
+    context::{Context, current},
     driver::settings,
     entry::{entry, put},
     error::{CuError, Res},
@@ -22,12 +25,12 @@ const RESERVED_SHARED: usize = 1024;
 
 /// What a launch asks for.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
-    grid: [u32; 3],
-    block: [u32; 3],
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
     /// Dynamic shared memory in bytes.
-    shared: u32,
-    cooperative: bool,
+    pub(crate) shared: u32,
+    pub(crate) cooperative: bool,
 }
 
 /// `CUlaunchAttribute`.
@@ -90,16 +93,98 @@ impl Shape {
     }
 }
 
-fn launch(
+/// A launch that was checked, to be done when a graph runs.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) function: Handle,
+    pub(crate) shape: Shape,
+    pub(crate) arguments: Arguments,
+    /// Nanoseconds of device time.
+    pub(crate) time: u64,
+}
+
+/// Copies of what the program passed to a kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    values: Vec<Box<[u8]>>,
+    /// Their addresses, which programs may ask for.
+    pointers: Vec<usize>,
+}
+
+impl Arguments {
+    /// Copies the arguments of a kernel, as far as its code says how large they are.
+    ///
+    /// # Safety
+    /// `parameters` is null or leads to as many addresses as the kernel has parameters, each of a value.
+    unsafe fn copy(function: &Function, parameters: *mut *mut c_void) -> Self {
+        let mut copies = Self::default();
+        let sizes = function.kernel().parameters.iter().flatten().map(|(_, size)| *size);
+        for (place, size) in sizes.enumerate() {
+            if parameters.is_null() {
+                break;
+            }
+            // SAFETY: the caller vouches for it.
+            let value = unsafe {
+                let value = parameters.add(place).read_unaligned().cast::<u8>().cast_const();
+                if value.is_null() { vec![0; size] } else { std::slice::from_raw_parts(value, size).to_vec() }
+            };
+            copies.values.push(value.into());
+            copies.pointers.extend(copies.values.last().map(|value| value.as_ptr().expose_provenance()));
+        }
+        copies
+    }
+
+    /// What a program gets that asks for them: null where there are none.
+    pub(crate) fn addresses(&self) -> *mut *mut c_void {
+        if self.values.is_empty() { std::ptr::null_mut() } else { self.pointers.as_ptr().cast_mut().cast() }
+    }
+}
+
+impl Launch {
+    /// Checks a launch in a context and copies its arguments.
+    ///
+    /// # Safety
+    /// As for [`Arguments::copy`].
+    pub(crate) unsafe fn prepare(
+        context: &Context,
+        handle: Handle,
+        shape: Shape,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> Res<Arc<Self>> {
+        let time = check(context, handle, &shape, parameters, extra)?;
+        // SAFETY: the caller vouches for it.
+        let arguments = unsafe { Arguments::copy(&*function(handle)?, parameters) };
+        Ok(Arc::new(Self { function: handle, shape, arguments, time }))
+    }
+}
+
+unsafe fn launch(
     handle: Handle,
     shape: Shape,
     stream: Handle,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Res {
-    let function = function(handle)?;
     let target = target(stream)?;
-    let context = target.context();
+    if target.is_capturing() {
+        // SAFETY: the driver API's contract.
+        let launch = unsafe { Launch::prepare(target.context(), handle, shape, parameters, extra) }?;
+        return target.submit(Job::Kernel(launch));
+    }
+    let time = check(target.context(), handle, &shape, parameters, extra)?;
+    target.take_time(time)
+}
+
+/// Checks a launch as a real driver does, and says how much device time it takes.
+fn check(
+    context: &Context,
+    handle: Handle,
+    shape: &Shape,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Res<u64> {
+    let function = function(handle)?;
     if function.context != 0 && function.context != context.handle {
         return Err(CuError::INVALID_HANDLE);
     }
@@ -111,7 +196,7 @@ fn launch(
     shape.check(context.card, &function)?;
     let name = kernel.name.to_str().unwrap_or_default();
     let resident = || shape.resident(context.card, &function);
-    target.submit(Job::Time(settings().kernel_time.of(name, shape.blocks(), resident)))
+    Ok(settings().kernel_time.of(name, shape.blocks(), resident))
 }
 
 unsafe fn launch_with(
@@ -136,7 +221,8 @@ unsafe fn launch_with(
         let attribute = unsafe { config.attributes.add(place).read_unaligned() };
         shape.cooperative |= attribute.id == COOPERATIVE && attribute.value[0] != 0;
     }
-    launch(handle, shape, which(config.stream), parameters, extra)
+    // SAFETY: the driver API's contract.
+    unsafe { launch(handle, shape, which(config.stream), parameters, extra) }
 }
 
 /// How many blocks of `threads` threads with `dynamic` bytes of shared memory a multiprocessor holds at a time.

@@ -24,7 +24,6 @@ mod error;
 mod event;
 mod exports;
 mod graph;
-mod graph_calls;
 mod handles;
 mod identity;
 mod image;

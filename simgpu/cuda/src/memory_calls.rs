@@ -6,6 +6,7 @@ use crate::{
     context::{Context, context, current},
     entry::{entry, put, put_if_wanted},
     error::{CuError, Res},
+    graph::capture,
     opened,
     space::{self, Allocation, Kind, Owner},
 };
@@ -23,6 +24,7 @@ impl Context {
 }
 
 fn allocate(size: usize) -> Res<u64> {
+    capture::forbid()?;
     space::allocate(Kind::Device, size as u64, current()?.owner(), 0)
 }
 
@@ -32,6 +34,7 @@ fn free(pointer: u64) -> Res {
     if pointer == 0 {
         return Ok(());
     }
+    capture::forbid()?;
     let freeable = |found: &Allocation| found.kind.freeable();
     let found = space::find(pointer).filter(freeable).ok_or(CuError::INVALID_VALUE)?;
     if let Kind::PoolOpened(_) = found.kind {
@@ -85,6 +88,7 @@ entry! {
         if out.is_null() || !matches!(flags, 1 | 2) {
             return Err(CuError::INVALID_VALUE);
         }
+        capture::forbid()?;
         put(out, space::allocate(Kind::Managed, size as u64, current()?.owner(), flags)?)
     }
     cuMemAllocHost(out: *mut u64, size: usize) { allocate_host(out, size, 0) }

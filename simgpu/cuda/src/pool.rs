@@ -13,6 +13,7 @@ use simgpu_device::{Counted, MAX_CARDS, Segment, round_up};
 use crate::{
     driver::{Ready, ready},
     error::{CuError, Res},
+    graph::memory,
     handles::{Handle, Registry},
     opened::{self, Token},
     shared,
@@ -70,6 +71,8 @@ pub(crate) enum Sharing {
 
 static POOLS: Registry<Pool> = Registry::new();
 static DEFAULTS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _];
+/// The pool per device that graphs take their memory from.
+static OF_GRAPHS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _];
 /// The pool in use per device, where the program chose another than the default.
 static CHOSEN: [AtomicU64; MAX_CARDS] = [const { AtomicU64::new(0) }; _];
 
@@ -136,7 +139,7 @@ pub(crate) fn export_pointer(pointer: u64) -> Res<Token> {
 pub(crate) fn import_pointer(handle: Handle, token: &Token) -> Res<u64> {
     let pool = pool(handle)?;
     let Sharing::Imported(_) = pool.sharing else { return Err(CuError::INVALID_VALUE) };
-    let owner = Owner { context: 0, device: pool.device, card: pool.card };
+    let owner = pool.owner(Owner { context: 0, device: pool.device, card: pool.card });
     opened::open(token, opened::POOLED, Kind::PoolOpened(handle), owner)
 }
 
@@ -148,6 +151,17 @@ pub(crate) fn default_of(device: i32) -> Res<Handle> {
     }
     let made = make(device, 0, true, Sharing::Private)?;
     Ok(*DEFAULTS[place].get_or_init(|| made))
+}
+
+/// The pool that graphs of `device` take their memory from. It keeps what it has until it is trimmed.
+pub(crate) fn graph_pool_of(device: i32) -> Res<Handle> {
+    let place = ready()?.card(device)?.index();
+    if let Some(&handle) = OF_GRAPHS[place].get() {
+        return Ok(handle);
+    }
+    let made = make(device, 0, true, Sharing::Private)?;
+    pool(made)?.threshold.store(u64::MAX, Relaxed);
+    Ok(*OF_GRAPHS[place].get_or_init(|| made))
 }
 
 /// The pool that `cuMemAllocAsync` uses on `device`.
@@ -184,8 +198,7 @@ pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> Res<u64> {
     if size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // The memory lies on the pool's device, whatever the context.
-    let owner = Owner { device: pool.device, card: pool.card, ..owner };
+    let owner = pool.owner(owner);
     match &pool.sharing {
         Sharing::Private => pool.hand_out(size)?,
         Sharing::Exportable(_, free) => return pool.hand_out_segment(handle, free, size, owner),
@@ -196,7 +209,10 @@ pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> Res<u64> {
 
 /// Notes that an allocation was freed, if it was a pool's.
 pub(crate) fn given_back(allocation: &Allocation) {
-    if let Kind::Pooled(handle) = allocation.kind
+    if let Kind::Graph(_) = allocation.kind {
+        memory::ended(allocation.base);
+    }
+    if let Kind::Pooled(handle) | Kind::Graph(handle) = allocation.kind
         && let Some(pool) = POOLS.find(handle)
     {
         pool.take_back(allocation.size);
@@ -266,15 +282,31 @@ impl Pool {
         }
     }
 
-    fn hand_out(&self, size: u64) -> Res {
-        let wanted = round_up(size);
-        let mut levels = lock(&self.levels);
-        let needed = levels.used.checked_add(wanted).ok_or(CuError::OUT_OF_MEMORY)?;
+    /// The owner of what it hands out in a context: the memory lies on the pool's device, whatever the context.
+    pub(crate) const fn owner(&self, owner: Owner) -> Owner {
+        Owner { device: self.device, card: self.card, ..owner }
+    }
+
+    /// Sees to it that `size` bytes more than now can be handed out.
+    pub(crate) fn reserve(&self, size: u64) -> Res {
+        self.reserve_in(&mut lock(&self.levels), size).map(|_| ())
+    }
+
+    /// As [`Self::reserve`]; gives what will be handed out then.
+    fn reserve_in(&self, levels: &mut Levels, size: u64) -> Res<u64> {
+        let needed = levels.used.checked_add(round_up(size)).ok_or(CuError::OUT_OF_MEMORY)?;
         if needed > levels.reserved {
             let missing = needed - levels.reserved;
             levels.reserved += self.grow(levels.reserved, missing)?;
             levels.reserved_high = levels.reserved_high.max(levels.reserved);
         }
+        Ok(needed)
+    }
+
+    /// Hands out `size` bytes.
+    pub(crate) fn hand_out(&self, size: u64) -> Res {
+        let mut levels = lock(&self.levels);
+        let needed = self.reserve_in(&mut levels, size)?;
         levels.used = needed;
         levels.used_high = levels.used_high.max(needed);
         Ok(())

@@ -3,20 +3,24 @@
 use std::{
     ffi::{c_int, c_void},
     os::fd::IntoRawFd as _,
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use crate::{
-    context::current,
     driver::ready,
     entry::{entry, put, read},
     error::{CuError, Res},
+    graph::{
+        memory::{self, GraphMemory},
+        node::Work,
+    },
     handles::Handle,
     opened::{self, Token},
     physical::DESCRIPTOR,
     pool::{self, Pool},
     space::{self, Kind},
     stream::{legacy, own, target},
+    sync::lock,
 };
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ALLOCATION_TYPE_PINNED`, `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
@@ -32,15 +36,36 @@ pub(crate) struct Location {
     pub(crate) id: i32,
 }
 
-/// `CUmemPoolProps`, as far as it matters.
+/// `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Properties {
+pub(crate) struct Properties {
     allocation: u32,
-    handle_types: u32,
+    pub(crate) handle_types: u32,
     location: Location,
     security: *const c_void,
     max_size: usize,
+    rest: [u64; 7],
+}
+
+impl Properties {
+    /// Those of the device's memory.
+    pub(crate) const fn on(device: i32) -> Self {
+        let location = Location { kind: ON_DEVICE, id: device };
+        Self {
+            allocation: PINNED,
+            handle_types: 0,
+            location,
+            security: std::ptr::null(),
+            max_size: 0,
+            rest: [0; 7],
+        }
+    }
+
+    /// The device that they are about. Fails where it is none.
+    pub(crate) fn device(&self) -> Res<i32> {
+        device_of(self.location, self.allocation)
+    }
 }
 
 /// `CUmemAccessDesc`.
@@ -62,7 +87,13 @@ fn device_of(location: Location, allocation: u32) -> Res<i32> {
 
 fn allocate(pool: Handle, size: usize, stream: Handle) -> Res<u64> {
     let target = target(stream)?;
-    target.not_capturing()?;
+    if let Some(stream) = target.made()
+        && let Some(capture) = lock(&stream.capture).as_mut()
+    {
+        let memory = GraphMemory::new(size as u64, pool::pool(pool)?.device)?;
+        capture.record(Work::Allocate(Arc::clone(&memory)))?;
+        return Ok(memory.base);
+    }
     pool::allocate(pool, size as u64, target.context().owner())
 }
 
@@ -73,13 +104,16 @@ fn allocate_default(size: usize, stream: Handle) -> Res<u64> {
 
 /// Frees in stream order. Kernels are not computed, so nobody can tell that it happens at once.
 fn free(pointer: u64, stream: Handle) -> Res {
-    target(stream)?.not_capturing()?;
+    let target = target(stream)?;
+    if let Some(stream) = target.made()
+        && let Some(capture) = lock(&stream.capture).as_mut()
+    {
+        return capture.record_free(pointer);
+    }
     if space::find(pointer).is_some_and(|found| matches!(found.kind, Kind::PoolOpened(_))) {
         return opened::close(pointer, |kind| matches!(kind, Kind::PoolOpened(_)));
     }
-    let freed = space::release(pointer, |found| matches!(found.kind, Kind::Pooled(_)));
-    pool::given_back(&freed.ok_or(CuError::INVALID_VALUE)?);
-    Ok(())
+    memory::end(pointer)
 }
 
 unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res {
@@ -145,7 +179,7 @@ entry! {
         if properties.handle_types & !DESCRIPTOR != 0 {
             return Err(CuError::NOT_SUPPORTED);
         }
-        let device = device_of(properties.location, properties.allocation)?;
+        let device = properties.device()?;
         put(out, pool::create(device, properties.max_size as u64, properties.handle_types != 0)?)
     }
     cuMemPoolDestroy(handle: Handle) { pool::destroy(handle) }
@@ -203,14 +237,22 @@ entry! {
     }
     cuMemFreeAsync(pointer: u64, stream: Handle) { free(pointer, legacy(stream)) }
     cuMemFreeAsync_ptsz(pointer: u64, stream: Handle) { free(pointer, own(stream)) }
-    // What graphs took: they can't take any.
-    cuDeviceGetGraphMemAttribute(device: i32, _attribute: u32, value: *mut u64) {
-        ready()?.card(device)?;
-        current().map(|_| ()).or_else(|error| if error == CuError::DEVICE_UNAVAILABLE { Err(error) } else { Ok(()) })?;
-        put(value, 0)
+    cuDeviceGetGraphMemAttribute(device: i32, attribute: u32, value: *mut u64) {
+        let levels = pool::pool(pool::graph_pool_of(device)?)?.levels();
+        let all = [levels.used, levels.used_high, levels.reserved, levels.reserved_high];
+        put(value, *all.get(attribute as usize).ok_or(CuError::INVALID_VALUE)?)
+    }
+    cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: *const u64) {
+        let pool = pool::pool(pool::graph_pool_of(device)?)?;
+        // The high-water marks can only be set back.
+        if !matches!(attribute, 1 | 3) || read(value)? != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        pool.reset_high(attribute == 3);
+        Ok(())
     }
     cuDeviceGraphMemTrim(device: i32) {
-        ready()?.card(device)?;
+        pool::pool(pool::graph_pool_of(device)?)?.trim_to(0);
         Ok(())
     }
 }

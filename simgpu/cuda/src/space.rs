@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     Opened,
     /// An allocation of another process's pool, which this process knows by the handle.
     PoolOpened(Handle),
+    /// Memory that a graph took; the pool has the memory, the graph the address.
+    Graph(Handle),
 }
 
 impl Kind {
@@ -61,7 +63,7 @@ impl Kind {
 
     /// Whether `cuMemFree` ends it.
     pub(crate) const fn freeable(self) -> bool {
-        matches!(self, Self::Device | Self::Managed | Self::Pooled(_) | Self::PoolOpened(_))
+        matches!(self, Self::Device | Self::Managed | Self::Pooled(_) | Self::PoolOpened(_) | Self::Graph(_))
     }
 
     /// The pool that it came from.
@@ -176,6 +178,21 @@ pub(crate) fn allocate(kind: Kind, size: u64, owner: Owner, flags: u32) -> Res<u
     Ok(base)
 }
 
+/// Addresses for an allocation that comes later, and may come more than once.
+pub(crate) fn hold(size: u64) -> Res<u64> {
+    write(&SPACE).arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)
+}
+
+/// Gives up what [`hold`] gave.
+pub(crate) fn give_up(base: u64, size: u64) {
+    write(&SPACE).arena.free(base, size);
+}
+
+/// Begins an allocation at addresses that [`hold`] gave.
+pub(crate) fn enter_held(base: u64, size: u64, kind: Kind, owner: Owner) {
+    write(&SPACE).enter(base, size, kind, owner, 0);
+}
+
 /// Enters memory of the program's; fails when some of it is entered already.
 pub(crate) fn register(base: u64, size: u64, owner: Owner, flags: u32) -> Res {
     let end = base.checked_add(size).filter(|_| base != 0 && size != 0).ok_or(CuError::INVALID_VALUE)?;
@@ -196,7 +213,7 @@ pub(crate) fn release(base: u64, fits: impl Fn(&Allocation) -> bool) -> Option<A
     if allocation.segment.is_some() {
         sharing::uncover(base, allocation.size);
     }
-    if allocation.kind != Kind::Registered {
+    if !matches!(allocation.kind, Kind::Registered | Kind::Graph(_)) {
         space.arena.free(base, allocation.size);
     }
     drop(space);

@@ -9,8 +9,9 @@ use crate::{
     context::{Context, context, current},
     engine::{Engine, HostCall, Point},
     error::{CuError, Res},
-    graph::Capture,
+    graph::capture::{self, Capture},
     handles::{Handle, Registry},
+    launch::Launch,
     space::{Copy, Fill},
     sync::lock,
 };
@@ -49,8 +50,7 @@ static IDS: AtomicU64 = AtomicU64::new(3);
 /// One piece of work for a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Job {
-    /// Nanoseconds of device time: a kernel.
-    Time(u64),
+    Kernel(Arc<Launch>),
     Copy(Copy),
     Fill(Fill),
     Call(HostCall),
@@ -59,8 +59,9 @@ pub(crate) enum Job {
 /// A stream as a call names it.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// A default stream of the current context. It waits for all of the context's work: those who use one can't tell.
-    Default(Arc<Context>),
+    /// A default stream of the current context, and whether it is the legacy one. Both wait for all of the context's
+    /// work: those who use the other can't tell.
+    Default(Arc<Context>, bool),
     /// One that the program made.
     Made(Arc<Stream>, Arc<Context>),
 }
@@ -85,7 +86,7 @@ pub(crate) fn create(flags: u32, priority: i32) -> Res<Handle> {
 /// The stream behind a handle. Fails where there is none, or where a default stream has no context.
 pub(crate) fn target(handle: Handle) -> Res<Target> {
     if handle <= PER_THREAD {
-        return Ok(Target::Default(current()?));
+        return Ok(Target::Default(current()?, handle == LEGACY));
     }
     let stream = STREAMS.get(handle)?;
     let context = context(stream.context).map_err(|error| match error {
@@ -98,7 +99,7 @@ pub(crate) fn target(handle: Handle) -> Res<Target> {
 impl Target {
     pub(crate) const fn context(&self) -> &Arc<Context> {
         match self {
-            Self::Default(context) | Self::Made(_, context) => context,
+            Self::Default(context, _) | Self::Made(_, context) => context,
         }
     }
 
@@ -108,7 +109,7 @@ impl Target {
 
     pub(crate) const fn made(&self) -> Option<&Arc<Stream>> {
         match self {
-            Self::Default(_) => None,
+            Self::Default(..) => None,
             Self::Made(stream, _) => Some(stream),
         }
     }
@@ -118,8 +119,7 @@ impl Target {
         if let Some(stream) = self.made()
             && let Some(capture) = lock(&stream.capture).as_mut()
         {
-            capture.record(job);
-            return Ok(());
+            return capture.record(job.into());
         }
         self.perform(&job)
     }
@@ -128,13 +128,34 @@ impl Target {
     ///
     /// Bytes move at once: kernels are not computed, so nothing that runs on the card in between could change them.
     pub(crate) fn perform(&self, job: &Job) -> Res {
+        self.check_legacy()?;
         match job {
-            Job::Time(duration) => self.reach(self.engine().submit_time(*duration)?),
+            Job::Kernel(launch) => self.take_time(launch.time)?,
             Job::Call(call) => self.reach(self.engine().submit_call(*call)?),
             Job::Copy(copy) => copy.run()?,
             Job::Fill(fill) => fill.run()?,
         }
         Ok(())
+    }
+
+    /// Takes device time in the stream's order.
+    pub(crate) fn take_time(&self, duration: u64) -> Res {
+        self.check_legacy()?;
+        self.reach(self.engine().submit_time(duration)?);
+        Ok(())
+    }
+
+    /// Fails where it is the legacy default stream and one is being recorded that it would wait for.
+    fn check_legacy(&self) -> Res {
+        match self {
+            Self::Default(_, true) => capture::forbid_legacy(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the stream is being recorded.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.made().is_some_and(|stream| lock(&stream.capture).is_some())
     }
 
     /// When everything submitted so far is done.
@@ -149,11 +170,11 @@ impl Target {
         }
     }
 
-    /// Fails while the stream is being captured: what the caller wants can't be recorded.
+    /// Fails while the stream is being recorded, and spoils the recording: what the caller wants can't be recorded.
     pub(crate) fn not_capturing(&self) -> Res {
-        match self.made() {
-            Some(stream) if lock(&stream.capture).is_some() => Err(CuError::STREAM_CAPTURE_UNSUPPORTED),
-            _ => Ok(()),
+        match self {
+            Self::Made(stream, _) => capture::spoil_of(stream),
+            Self::Default(..) => self.check_legacy(),
         }
     }
 }

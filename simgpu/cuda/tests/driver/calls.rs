@@ -41,6 +41,60 @@ pub struct Access {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Opaque(pub [u64; 8]);
 
+/// `CUDA_KERNEL_NODE_PARAMS_v2`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KernelNode {
+    pub function: Handle,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared: u32,
+    pub parameters: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+    pub kernel: Handle,
+    pub context: Handle,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetNode {
+    pub to: u64,
+    pub pitch: usize,
+    pub value: u32,
+    pub element: u32,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct HostNode {
+    pub function: Option<crate::api::Callback>,
+    pub argument: *mut c_void,
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct AllocNode {
+    pub properties: [u32; 22],
+    pub access: *const Access,
+    pub access_count: usize,
+    pub size: usize,
+    pub pointer: u64,
+}
+
+/// `CUgraphNodeParams`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct NodeParameters {
+    pub kind: u32,
+    pub reserved: [u32; 3],
+    pub body: [u64; 30],
+}
+
 unsafe extern "C" {
     pub fn cuArray3DCreate_v2(array: *mut Handle, description: *const Array3) -> i32;
     pub fn cuArrayDestroy(array: Handle) -> i32;
@@ -94,4 +148,113 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cuMemPoolExportPointer(token: *mut Opaque, pointer: u64) -> i32;
     pub fn cuMemPoolImportPointer(pointer: *mut u64, pool: Handle, token: *const Opaque) -> i32;
+    pub fn cuGraphCreate(graph: *mut Handle, flags: u32) -> i32;
+    pub fn cuGraphDestroy(graph: Handle) -> i32;
+    pub fn cuGraphClone(graph: *mut Handle, original: Handle) -> i32;
+    pub fn cuGraphAddKernelNode_v2(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        kernel: *const KernelNode,
+    ) -> i32;
+    pub fn cuGraphAddMemsetNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        set: *const SetNode,
+        context: Handle,
+    ) -> i32;
+    pub fn cuGraphAddMemcpyNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        copy: *const [u64; 25],
+        context: Handle,
+    ) -> i32;
+    pub fn cuGraphAddHostNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        host: *const HostNode,
+    ) -> i32;
+    pub fn cuGraphAddEmptyNode(node: *mut Handle, graph: Handle, after: *const Handle, count: usize) -> i32;
+    pub fn cuGraphAddChildGraphNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        child: Handle,
+    ) -> i32;
+    pub fn cuGraphAddEventRecordNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        event: Handle,
+    ) -> i32;
+    pub fn cuGraphAddMemAllocNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        allocation: *mut AllocNode,
+    ) -> i32;
+    pub fn cuGraphAddMemFreeNode(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        count: usize,
+        pointer: u64,
+    ) -> i32;
+    pub fn cuGraphAddNode_v2(
+        node: *mut Handle,
+        graph: Handle,
+        after: *const Handle,
+        edges: *const c_void,
+        count: usize,
+        parameters: *mut NodeParameters,
+    ) -> i32;
+    pub fn cuGraphAddDependencies(graph: Handle, from: *const Handle, to: *const Handle, count: usize)
+    -> i32;
+    pub fn cuGraphRemoveDependencies(
+        graph: Handle,
+        from: *const Handle,
+        to: *const Handle,
+        count: usize,
+    ) -> i32;
+    pub fn cuGraphGetEdges(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> i32;
+    pub fn cuGraphGetRootNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> i32;
+    pub fn cuGraphNodeGetType(node: Handle, kind: *mut u32) -> i32;
+    pub fn cuGraphNodeFindInClone(node: *mut Handle, original: Handle, clone: Handle) -> i32;
+    pub fn cuGraphDestroyNode(node: Handle) -> i32;
+    pub fn cuGraphKernelNodeGetParams_v2(node: Handle, kernel: *mut KernelNode) -> i32;
+    pub fn cuGraphMemsetNodeGetParams(node: Handle, set: *mut SetNode) -> i32;
+    pub fn cuGraphMemsetNodeSetParams(node: Handle, set: *const SetNode) -> i32;
+    pub fn cuGraphExecMemsetNodeSetParams(
+        executable: Handle,
+        node: Handle,
+        set: *const SetNode,
+        context: Handle,
+    ) -> i32;
+    pub fn cuGraphExecKernelNodeSetParams_v2(
+        executable: Handle,
+        node: Handle,
+        kernel: *const KernelNode,
+    ) -> i32;
+    pub fn cuGraphNodeSetEnabled(executable: Handle, node: Handle, enabled: u32) -> i32;
+    pub fn cuGraphExecUpdate_v2(executable: Handle, graph: Handle, result: *mut [u64; 3]) -> i32;
+    pub fn cuGraphExecDestroy(executable: Handle) -> i32;
+    pub fn cuGraphUpload(executable: Handle, stream: Handle) -> i32;
+    pub fn cuGraphInstantiateWithParams(
+        executable: *mut Handle,
+        graph: Handle,
+        parameters: *mut [u64; 4],
+    ) -> i32;
+    pub fn cuDeviceGetGraphMemAttribute(device: i32, attribute: u32, value: *mut u64) -> i32;
+    pub fn cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: *const u64) -> i32;
+    pub fn cuDeviceGraphMemTrim(device: i32) -> i32;
 }

@@ -9,6 +9,7 @@ mod arrays;
 mod calls;
 mod contexts;
 mod faults;
+mod graphs;
 mod identity;
 mod images;
 mod ipc;
@@ -28,6 +29,7 @@ fn main() -> std::process::ExitCode {
         arrays::SCENARIOS,
         addresses::SCENARIOS,
         ipc::SCENARIOS,
+        graphs::SCENARIOS,
         streams::SCENARIOS,
         images::SCENARIOS,
         time::SCENARIOS,

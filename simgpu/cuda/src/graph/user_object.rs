@@ -1,0 +1,83 @@
+//! Objects of the program's that live as long as graphs need them.
+
+use std::{
+    ffi::c_void,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    error::{CuError, Res},
+    handles::{Handle, Registry},
+    sync::lock,
+};
+
+/// The program's function that ends one of its objects.
+type End = unsafe extern "C" fn(*mut c_void);
+
+/// An object of the program's: it is ended when its last reference is given up.
+#[derive(Debug)]
+pub(crate) struct UserObject {
+    object: *mut c_void,
+    end: End,
+    references: AtomicU32,
+}
+
+// SAFETY: the program passes object and function to be used on any thread.
+unsafe impl Send for UserObject {}
+// SAFETY: as above.
+unsafe impl Sync for UserObject {}
+
+pub(crate) static USER_OBJECTS: Registry<UserObject> = Registry::new();
+
+/// References that a graph holds: object and number.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Vec<(Handle, u32)>>);
+
+impl UserObject {
+    pub(crate) fn new(object: *mut c_void, end: End, references: u32) -> Self {
+        Self { object, end, references: AtomicU32::new(references) }
+    }
+}
+
+/// Adds references to an object.
+pub(crate) fn retain(object: Handle, count: u32) -> Res {
+    USER_OBJECTS.get(object)?.references.fetch_add(count, Relaxed);
+    Ok(())
+}
+
+/// Gives references up, and ends the object with the last.
+pub(crate) fn release(object: Handle, count: u32) -> Res {
+    let found = USER_OBJECTS.get(object)?;
+    let before = found.references.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(count));
+    if before.map_err(|_| CuError::INVALID_VALUE)? == count {
+        USER_OBJECTS.remove(object)?;
+        // SAFETY: the program gave the function to be called once, now.
+        unsafe { (found.end)(found.object) };
+    }
+    Ok(())
+}
+
+impl Kept {
+    pub(crate) fn add(&self, object: Handle, count: u32) {
+        lock(&self.0).push((object, count));
+    }
+
+    /// Forgets as many references to an object as it was told to keep at once.
+    pub(crate) fn forget(&self, object: Handle, count: u32) -> Res {
+        let mut kept = lock(&self.0);
+        let place = kept.iter().position(|entry| *entry == (object, count)).ok_or(CuError::INVALID_VALUE)?;
+        kept.swap_remove(place);
+        Ok(())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        for (object, count) in std::mem::take(&mut *lock(&self.0)) {
+            let _ = release(object, count);
+        }
+    }
+}
