@@ -1,7 +1,7 @@
 //! The pod's memory account as this process uses it: reserve, call, commit or cancel.
 
 use gpupool_wire::bucket::{Bucket, Rate};
-use gpupool_wire::ledger::{Ledger, Reservation, ReserveError, Slot};
+use gpupool_wire::ledger::{Ledger, Owner, Reservation, ReserveError, Slot};
 use gpupool_wire::limits::LimitsPage;
 
 use crate::sys;
@@ -52,6 +52,11 @@ impl Account {
     /// What the pod holds, in bytes; at most its limit, as people are shown it.
     pub(crate) fn used(&self) -> u64 {
         self.ledger.charged().min(self.limit())
+    }
+
+    /// The pod's processes that hold something.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Owner> + use<> {
+        self.ledger.owners()
     }
 
     /// Whether the pod holds more than it may.

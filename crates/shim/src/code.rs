@@ -31,6 +31,8 @@ pub(crate) const NVML_SUCCESS: NvmlReturn = 0;
 pub(crate) const NVML_INVALID_ARGUMENT: NvmlReturn = 2;
 /// `NVML_ERROR_NOT_FOUND`.
 pub(crate) const NVML_NOT_FOUND: NvmlReturn = 6;
+/// `NVML_ERROR_INSUFFICIENT_SIZE`.
+pub(crate) const NVML_INSUFFICIENT_SIZE: NvmlReturn = 7;
 /// `NVML_ERROR_LIBRARY_NOT_FOUND`.
 pub(crate) const NVML_LIBRARY_NOT_FOUND: NvmlReturn = 12;
 /// `NVML_ERROR_FUNCTION_NOT_FOUND`.

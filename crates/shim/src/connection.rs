@@ -162,6 +162,7 @@ impl Connection {
         // SAFETY: a mapping of that length that is never taken away, of a file that cannot shrink.
         let Ok(ledger) = (unsafe { Ledger::open(memory, ledger::FILE_LENGTH) }) else { return false };
         let Some(own) = ledger.slot(slot) else { return false };
+        own.set_pid(sys::own_pid());
         let flag = core::ptr::from_ref(own.submitted_flag());
         PROCESS.submitted.store(flag.expose_provenance(), Ordering::Release);
         PROCESS.slot.store(slot, Ordering::Release);

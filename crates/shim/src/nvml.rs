@@ -3,6 +3,8 @@
 //! Nothing here ever takes a lease or waits for the agent: a tool that looks at a machine must not hang. Where the
 //! agent cannot be asked, the real answers go through unchanged.
 
+pub(crate) mod processes;
+
 use core::ffi::{c_char, c_uint, c_void};
 
 use gpupool_wire::cards::Card;
@@ -110,6 +112,8 @@ by_text!(by_uuid, nvmlDeviceGetHandleByUUID);
 by_text!(by_bus_id, nvmlDeviceGetHandleByPciBusId);
 by_text!(by_bus_id_v2, nvmlDeviceGetHandleByPciBusId_v2);
 by_text!(by_serial, nvmlDeviceGetHandleBySerial);
+// What names it is a structure here, for the driver to read.
+by_text!(by_uuid_structure, nvmlDeviceGetHandleByUUIDV);
 
 /// What of the pod's limit is used: limit and used bytes.
 fn of_the_pod(card_total: u64) -> Option<(u64, u64)> {

@@ -274,6 +274,13 @@ pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let _ = unsafe { call(libc::SYS_futex, [at(word.as_ptr()), operation, 1, 0, 0, 0]) };
 }
 
+/// This process's id in its own namespace.
+pub(crate) fn own_pid() -> u32 {
+    // SAFETY: no arguments.
+    let pid = unsafe { call(libc::SYS_getpid, [0; 6]) };
+    pid.ok().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
+}
+
 /// Gives the processor to somebody else.
 pub(crate) fn yield_now() {
     // SAFETY: no arguments.
@@ -308,6 +315,11 @@ pub(crate) fn milliseconds() -> u64 {
 /// The same, exact to a few milliseconds only, for a few nanoseconds.
 pub(crate) fn coarse_milliseconds() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000
+}
+
+/// Microseconds of the clock on the wall, since 1970.
+pub(crate) fn wall_microseconds() -> u64 {
+    clock(libc::CLOCK_REALTIME) / 1000
 }
 
 fn clock(which: libc::clockid_t) -> u64 {

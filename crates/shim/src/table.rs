@@ -238,11 +238,25 @@ macro_rules! for_each_row {
             hook nvmlDeviceGetHandleByIndex: Views = crate::nvml::by_index;
             hook nvmlDeviceGetHandleByIndex_v2: Views = crate::nvml::by_index_v2;
             hook nvmlDeviceGetHandleByUUID: Views = crate::nvml::by_uuid;
+            hook nvmlDeviceGetHandleByUUIDV: Views = crate::nvml::by_uuid_structure;
             hook nvmlDeviceGetHandleByPciBusId: Views = crate::nvml::by_bus_id;
             hook nvmlDeviceGetHandleByPciBusId_v2: Views = crate::nvml::by_bus_id_v2;
             hook nvmlDeviceGetHandleBySerial: Views = crate::nvml::by_serial;
             hook nvmlDeviceGetMemoryInfo: Views = crate::nvml::memory;
             hook nvmlDeviceGetMemoryInfo_v2: Views = crate::nvml::memory_v2;
+            hook nvmlDeviceGetComputeRunningProcesses: Views = crate::nvml::processes::computing;
+            hook nvmlDeviceGetComputeRunningProcesses_v2: Views = crate::nvml::processes::computing_v2;
+            hook nvmlDeviceGetComputeRunningProcesses_v3: Views = crate::nvml::processes::computing_v3;
+            hook nvmlDeviceGetGraphicsRunningProcesses: Views = crate::nvml::processes::drawing;
+            hook nvmlDeviceGetGraphicsRunningProcesses_v2: Views = crate::nvml::processes::drawing_v2;
+            hook nvmlDeviceGetGraphicsRunningProcesses_v3: Views = crate::nvml::processes::drawing_v3;
+            hook nvmlDeviceGetMPSComputeRunningProcesses: Views = crate::nvml::processes::served;
+            hook nvmlDeviceGetMPSComputeRunningProcesses_v2: Views = crate::nvml::processes::served_v2;
+            hook nvmlDeviceGetMPSComputeRunningProcesses_v3: Views = crate::nvml::processes::served_v3;
+            hook nvmlDeviceGetRunningProcessDetailList: Views = crate::nvml::processes::details;
+            hook nvmlDeviceGetProcessUtilization: Views = crate::nvml::processes::utilisation_of_processes;
+            hook nvmlDeviceGetProcessesUtilizationInfo: Views = crate::nvml::processes::utilisation_infos;
+            hook nvmlDeviceGetUtilizationRates: Views = crate::nvml::processes::utilisation;
         }
     };
 }

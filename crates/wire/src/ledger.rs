@@ -22,15 +22,17 @@ use core::ffi::c_void;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::bucket::Bucket;
 
+mod owner;
 mod shared;
 
+pub use owner::Owner;
 pub use shared::{SHARED, Shared};
 
 /// First four bytes of the ledger.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
 
 /// Layout of the ledger.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Slots of a ledger, hence the most processes of a pod that use its card at the same time.
 pub const SLOTS: usize = 1024;
@@ -65,6 +67,8 @@ pub struct Slot {
     pending: AtomicU64,
     contexts: AtomicU32,
     submitted: AtomicU32,
+    pid: AtomicU32,
+    agents_pid: AtomicU32,
 }
 
 #[cfg(not(loom))]
@@ -132,6 +136,8 @@ impl Slot {
     }
 
     fn clear(&self) {
+        self.pid.store(0, Ordering::Relaxed);
+        self.agents_pid.store(0, Ordering::Relaxed);
         self.contexts.store(0, Ordering::Relaxed);
         self.submitted.store(0, Ordering::Relaxed);
         self.committed.store(0, Ordering::SeqCst);

@@ -90,6 +90,7 @@ impl Driver {
         if hello.resume().is_some() {
             self.take_back(key)?;
         }
+        self.slot(&pod, slot, |slot: &Slot| slot.set_agents_pid(key.pid));
         self.effects.push(Effect::Welcome { to: from, pod, slot });
         Ok(())
     }

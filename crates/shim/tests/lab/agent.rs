@@ -289,7 +289,7 @@ impl Shared {
                         let slot = *state.slots.entry(pid).or_insert(next);
                         if slot == next {
                             state.next_slot += 1;
-                            self.pages.ledger.assign(slot).unwrap();
+                            self.pages.ledger.assign(slot).unwrap().set_agents_pid(pid);
                         }
                         let fds = [&self.pages.limits_fd, &self.pages.ledger_fd, &self.pages.table_fd];
                         send(connection, Welcome::new(slot, "lab/pod").as_bytes(), &fds);

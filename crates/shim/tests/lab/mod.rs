@@ -44,7 +44,7 @@ impl Lab {
         Self { folder, agent, cards: cards.to_owned() }
     }
 
-    fn prepare(&self, command: &mut Command) {
+    pub(crate) fn prepare(&self, command: &mut Command) {
         simulated(command, self.folder.path(), &self.cards);
         command.env("LD_PRELOAD", shim()).env("GPUPOOL_SOCKET", self.agent.socket());
     }

@@ -48,6 +48,11 @@ impl Shared {
         self.holders.iter().any(|word| word.load(SeqCst) != 0)
     }
 
+    fn first_holder(&self) -> Option<u32> {
+        let words = (0..).zip(&self.holders).map(|(word, bits): (u32, _)| (word, bits.load(SeqCst)));
+        words.filter(|(_, bits)| *bits != 0).map(|(word, bits)| word * 64 + bits.trailing_zeros()).next()
+    }
+
     fn set(&self, index: u32) {
         if let Some(word) = self.holders.get(index as usize / 64) {
             word.fetch_or(1 << (index % 64), SeqCst);
@@ -135,6 +140,12 @@ impl Ledger<'_> {
     /// Bytes of all memory that somebody holds.
     pub(super) fn shared_bytes(&self) -> u64 {
         self.used_shared().fold(0, |sum: u64, (_, entry)| sum.saturating_add(entry.charge()))
+    }
+
+    /// Bytes of the memory that the process in slot `index` holds as the first of those who do.
+    pub(super) fn shared_bytes_of(&self, index: u32) -> u64 {
+        let first = self.used_shared().filter(|(_, entry)| entry.first_holder() == Some(index));
+        first.fold(0, |sum: u64, (_, entry)| sum.saturating_add(entry.charge()))
     }
 
     /// The process in slot `index` is gone.

@@ -346,3 +346,26 @@ fn fastrand_like(seed: u32) -> impl FnMut() -> u64 {
         state >> 33
     }
 }
+
+#[test]
+fn the_owners_are_those_who_hold_something_and_add_up_to_what_is_held() {
+    let private = Private::new(4);
+    let ledger = private.ledger();
+    for (index, slot) in (0..).zip(&private.slots) {
+        slot.set_pid(10 + index);
+        slot.set_agents_pid(1000 + index);
+    }
+    assert_eq!(ledger.owners().count(), 0);
+    ledger.reserve(1, 60, 1000, NEVER).unwrap().commit(64);
+    ledger.slot(3).unwrap().context_made();
+    let place = ledger.share(2, 7, 100).unwrap();
+    assert_eq!(ledger.join_shared(1, 7), Some((place, 100)));
+    let owner = |index: u32, bytes| Owner { pid: 10 + index, agents_pid: 1000 + index, bytes };
+    assert_eq!(ledger.owners().collect::<Vec<_>>(), [owner(1, 164), owner(3, 0)]);
+    ledger.leave_shared(1, place);
+    assert_eq!(ledger.owners().collect::<Vec<_>>(), [owner(1, 64), owner(2, 100), owner(3, 0)]);
+    assert_eq!(ledger.owners().map(|owner| owner.bytes).sum::<u64>(), ledger.committed());
+    ledger.reclaim(1);
+    ledger.assign(1).unwrap().context_made();
+    assert_eq!(ledger.owners().next(), Some(Owner { pid: 0, agents_pid: 0, bytes: 0 }));
+}
