@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpupool_core::pool::{self, Action, CardUuid, Millis, PodId};
 use serde::{Deserialize, Serialize};
 
+use crate::kubernetes::PodRef;
 use crate::procfs::ProcessKey;
 use crate::shared_memory::Inode;
 
@@ -16,12 +17,22 @@ use crate::shared_memory::Inode;
 pub(crate) struct Group {
     /// The `gpupool run` that registered it; `None` once that has ended.
     pub(crate) run: Option<ProcessKey>,
+    /// In a cluster: which object it is. It stays until the API server says that it has gone.
+    #[serde(default)]
+    pub(crate) reference: Option<PodRef>,
     /// The user who started it.
     pub(crate) user: u32,
     /// Its memory ledger, once it has one.
     pub(crate) ledger: Option<Inode>,
     /// It was told to stop and takes no new processes.
     pub(crate) stopping: bool,
+}
+
+impl Group {
+    /// Whether it is still there without any GPU process.
+    pub(crate) fn stays(&self) -> bool {
+        self.run.is_some() || (self.reference.is_some() && !self.stopping)
+    }
 }
 
 /// What a process does with the card.
@@ -239,7 +250,7 @@ mod tests {
     }
 
     fn books() -> Books {
-        let group = Group { run: None, user: 0, ledger: None, stopping: false };
+        let group = Group { run: None, reference: None, user: 0, ledger: None, stopping: false };
         Books::new(
             vec![("A".into(), group)],
             vec![

@@ -5,6 +5,7 @@
 //! anybody hear of it. So whatever a program was told, a restarted agent knows.
 
 mod accounting;
+mod cluster;
 mod connections;
 mod core;
 mod ending;
@@ -30,19 +31,21 @@ use crate::books::{Books, Record, Use};
 use crate::cards::Cards;
 use crate::control::SimulatedDriver;
 use crate::core_limit::meter::Meter;
-use crate::identity::{Ancestry, Identify as _};
+use crate::identity::{Ancestry, Identify};
 use crate::journal::Journal;
+use crate::kubernetes::{Cgroups, Notice};
 use crate::metrics::Counters;
 use crate::pages::{LedgerFile, LimitsFile};
 use crate::peer::{self, Held};
 use crate::procfs::{Proc, ProcessKey};
 use crate::restart::Recovered;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use connections::ConnectionId;
 use connections::Connections;
 use core::CoreLimits;
 use ending::Stop;
-pub(crate) use input::{Frame, Input};
+pub(crate) use input::{Accepted, Frame, Input};
 
 /// The journal is written anew when it has grown to this many bytes and to [`GROWTH`] times its last snapshot.
 const COMPACT_FROM: u64 = 1 << 20;
@@ -110,6 +113,7 @@ enum Effect {
     Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
     Refused { to: ConnectionId, reason: Reason, sentence: String },
     Signal { to: ProcessKey, signal: Signal },
+    Notice(Notice),
 }
 
 /// The agent's state, and its only writer.
@@ -123,7 +127,9 @@ pub(crate) struct Driver {
     snapshot_length: u64,
     journal_failed: bool,
     proc: Proc,
-    identity: Ancestry,
+    identity: Box<dyn Identify>,
+    /// Set on a node of a cluster.
+    cluster: Option<Cluster>,
     members: BTreeMap<ProcessKey, Member>,
     runs: BTreeMap<ProcessKey, PodId>,
     files: BTreeMap<PodId, PodFiles>,
@@ -165,7 +171,8 @@ impl Driver {
             journal,
             snapshot_length: 0,
             journal_failed: false,
-            identity: Ancestry::new(proc.clone()),
+            identity: Box::new(Ancestry::new(proc.clone())),
+            cluster: None,
             proc,
             members: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -189,13 +196,24 @@ impl Driver {
         driver
     }
 
+    /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
+    pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
+        let identity = Box::new(Cgroups::new(self.proc.clone()));
+        let driver = Self { identity, cluster: Some(cluster), ..self };
+        driver.publish_cards();
+        driver
+    }
+
     /// Handles one input and lets everybody know.
     pub(crate) fn handle(&mut self, input: Input) {
         match input {
             Input::Connected { socket, user, held, accepted } => {
-                let owner = self.identity.pod_of(held.key, Some(held.parent)).ok().map(PodId::from);
+                let owner = self.identity.pod_of(held.key, Some(held.parent)).ok();
+                let unheard_of = owner.clone().filter(|pod| self.is_unheard_of(pod));
+                let may_ask = self.cluster.is_none() || owner.is_none();
                 // The task that asked has ended when nobody listens; its connection is closed below then.
-                let _ = accepted.send(self.connections.add(socket, user, held, owner));
+                let id = self.connections.add(socket, user, held, owner);
+                let _ = accepted.send(id.map(|id| Accepted { id, unheard_of, may_ask }));
             }
             Input::Frame { from, frame, done } => {
                 self.frame(from, frame);
@@ -210,6 +228,16 @@ impl Driver {
             Input::Closed { from } => self.closed(from),
             Input::Metered(shares) => self.metered(&shares),
             Input::Looked(observation) => self.observed(observation),
+            Input::Pods(news) => self.pods_changed(news),
+            Input::Starting { pod, answer } => {
+                let place = self.present(pod);
+                // A container starts only once its pod's place is in the journal.
+                self.finish();
+                // The kubelet may have given up meanwhile.
+                let _ = answer.send(place);
+                return;
+            }
+            Input::Sharing { policy, qos } => self.sharing_changed(policy, qos),
             Input::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());
@@ -284,21 +312,26 @@ impl Driver {
             Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
             Action::Preempted { victim, beneficiary, card } => {
                 self.counters.preemptions.inc();
-                say(&format!("{victim} on card {} is pre-empted by {beneficiary}", self.card_name(&card)));
+                let names = (self.name_of(&victim), self.name_of(&beneficiary));
+                say(&format!("{} on card {} is pre-empted by {}", names.0, self.card_name(&card), names.1));
+                self.notice_preemption(&victim, &beneficiary);
             }
             Action::Terminate { pod, why, kill_at, .. } => {
                 let grace = kill_at.since(clock());
-                say(&format!("{pod} must leave its card within {grace}: {why}"));
+                let why = self.readable(&why.to_string());
+                say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::TERM);
             }
             Action::Kill { pod, why, .. } => {
                 self.counters.kills.inc();
-                say(&format!("{pod} is killed on its card: {why}"));
+                let why = self.readable(&why.to_string());
+                say(&format!("{} is killed on its card: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::KILL);
             }
             Action::Hibernated { pod, why, .. } => {
                 if let Some(why @ (Why::Preempted { .. } | Why::IdleRelease { .. } | Why::CardLost)) = why {
-                    say(&format!("{pod} has left its card: {why}"));
+                    let why = self.readable(&why.to_string());
+                    say(&format!("{} has left its card: {why}", self.name_of(&pod)));
                 }
             }
             Action::LimitsChanged { .. } => {}
@@ -369,6 +402,11 @@ impl Driver {
                 // A caller that was not taken in is given one answer; another try is another connection.
                 if self.connections.get(to).is_some_and(|connection| !connection.introduced) {
                     self.connections.cut(to);
+                }
+            }
+            Effect::Notice(notice) => {
+                if let Some(cluster) = &self.cluster {
+                    cluster.tell(notice);
                 }
             }
             Effect::Signal { to, signal } => {

@@ -1,11 +1,12 @@
 //! Who is calling: from a process to the pod it belongs to.
 //!
 //! Nothing that a process says about itself is believed, neither its words nor its environment. Standalone, a
-//! process belongs to the nearest of its ancestors that the agent knows. In a cluster the cgroup will say it:
-//! another [`Identify`], the rest of the agent stays as it is.
+//! process belongs to the nearest of its ancestors that the agent knows; in a cluster its cgroup says it
+//! (`crate::kubernetes::cgroup`).
 
 use std::collections::BTreeMap;
 
+use gpupool_core::pool::PodId;
 use thiserror::Error;
 
 use crate::procfs::{Proc, ProcessKey, Stat};
@@ -30,13 +31,22 @@ pub(crate) enum Stranger {
     /// The tree above it never stood still.
     #[error("the ancestors of process {0} change too fast to be followed: try again")]
     Restless(u32),
+    /// In a cluster: its cgroup is no pod's.
+    #[error("process {0} is in no pod of this node: where Kubernetes shares the cards, only pods get one")]
+    NoPod(u32),
 }
 
 /// Finds the pod of a process.
-pub(crate) trait Identify {
-    /// The name of the pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked; where
-    /// its parent's id is known from then, it need not be looked up.
-    fn pod_of(&self, caller: ProcessKey, parent: Option<u32>) -> Result<&str, Stranger>;
+pub(crate) trait Identify: std::fmt::Debug {
+    /// The pod that `caller` belongs to. The caller is alive: somebody holds its pidfd and looked; where its
+    /// parent's id is known from then, it need not be looked up.
+    fn pod_of(&self, caller: ProcessKey, parent: Option<u32>) -> Result<PodId, Stranger>;
+
+    /// From now on `process` and its descendants belong to `pod`, unless something else is known of them.
+    fn learn(&mut self, _process: ProcessKey, _pod: &PodId) {}
+
+    /// `process` has ended.
+    fn forget(&mut self, _process: ProcessKey) {}
 }
 
 /// Standalone identity: the nearest known ancestor, the process itself included.
@@ -46,7 +56,7 @@ pub(crate) trait Identify {
 #[derive(Debug, Default)]
 pub(crate) struct Ancestry {
     proc: Proc,
-    known: BTreeMap<ProcessKey, String>,
+    known: BTreeMap<ProcessKey, PodId>,
 }
 
 impl Ancestry {
@@ -55,17 +65,7 @@ impl Ancestry {
         Self { proc, known: BTreeMap::new() }
     }
 
-    /// From now on `process` and its descendants belong to `pod`.
-    pub(crate) fn learn(&mut self, process: ProcessKey, pod: &str) {
-        self.known.insert(process, pod.to_owned());
-    }
-
-    /// `process` has ended. Its children are found through their new parent, or not at all.
-    pub(crate) fn forget(&mut self, process: ProcessKey) {
-        self.known.remove(&process);
-    }
-
-    fn walk(&self, caller: ProcessKey, parent: Option<u32>) -> Result<Option<&str>, Moved> {
+    fn walk(&self, caller: ProcessKey, parent: Option<u32>) -> Result<Option<&PodId>, Moved> {
         if let Some(pod) = self.known.get(&caller) {
             return Ok(Some(pod));
         }
@@ -99,16 +99,25 @@ impl Ancestry {
 struct Moved;
 
 impl Identify for Ancestry {
-    fn pod_of(&self, caller: ProcessKey, mut parent: Option<u32>) -> Result<&str, Stranger> {
+    fn pod_of(&self, caller: ProcessKey, mut parent: Option<u32>) -> Result<PodId, Stranger> {
         for _ in 0..ATTEMPTS {
             match self.walk(caller, parent.take()) {
-                Ok(Some(pod)) => return Ok(pod),
+                Ok(Some(pod)) => return Ok(pod.clone()),
                 Ok(None) => return Err(Stranger::Unregistered(caller.pid)),
                 Err(Moved) if self.look(caller).is_err() => return Err(Stranger::Gone(caller.pid)),
                 Err(Moved) => {}
             }
         }
         Err(Stranger::Restless(caller.pid))
+    }
+
+    fn learn(&mut self, process: ProcessKey, pod: &PodId) {
+        self.known.insert(process, pod.clone());
+    }
+
+    /// Its children are found through their new parent, or not at all.
+    fn forget(&mut self, process: ProcessKey) {
+        self.known.remove(&process);
     }
 }
 
@@ -126,11 +135,11 @@ mod tests {
         let (_place, proc) =
             fixture::of(&[(1, 0, 1), (10, 1, 100), (11, 10, 110), (12, 11, 120), (13, 12, 130)]);
         let mut ancestry = Ancestry::new(proc);
-        ancestry.learn(key(10, 100), "outer");
-        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("outer"));
-        ancestry.learn(key(12, 120), "inner");
-        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("inner"));
-        assert_eq!(ancestry.pod_of(key(11, 110), None), Ok("outer"));
+        ancestry.learn(key(10, 100), &"outer".into());
+        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("outer".into()));
+        ancestry.learn(key(12, 120), &"inner".into());
+        assert_eq!(ancestry.pod_of(key(13, 130), None), Ok("inner".into()));
+        assert_eq!(ancestry.pod_of(key(11, 110), None), Ok("outer".into()));
     }
 
     #[test]
@@ -145,7 +154,7 @@ mod tests {
     fn a_registered_process_whose_id_was_given_out_again_lends_its_pod_to_nobody() {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 500), (11, 10, 510)]);
         let mut ancestry = Ancestry::new(proc);
-        ancestry.learn(key(10, 100), "long gone");
+        ancestry.learn(key(10, 100), &"long gone".into());
         assert_eq!(ancestry.pod_of(key(11, 510), None), Err(Stranger::Unregistered(11)));
     }
 
@@ -153,7 +162,7 @@ mod tests {
     fn a_parent_younger_than_its_child_is_never_followed() {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 900), (11, 10, 110)]);
         let mut ancestry = Ancestry::new(proc);
-        ancestry.learn(key(10, 900), "newcomer");
+        ancestry.learn(key(10, 900), &"newcomer".into());
         assert_eq!(ancestry.pod_of(key(11, 110), None), Err(Stranger::Restless(11)));
     }
 
@@ -161,20 +170,20 @@ mod tests {
     fn children_of_a_known_member_are_known_after_the_first_ancestor_died() {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (11, 1, 110), (12, 11, 120)]);
         let mut ancestry = Ancestry::new(proc);
-        ancestry.learn(key(10, 100), "a");
-        ancestry.learn(key(11, 110), "a");
+        ancestry.learn(key(10, 100), &"a".into());
+        ancestry.learn(key(11, 110), &"a".into());
         ancestry.forget(key(10, 100));
-        assert_eq!(ancestry.pod_of(key(12, 120), None), Ok("a"));
+        assert_eq!(ancestry.pod_of(key(12, 120), None), Ok("a".into()));
     }
 
     #[test]
     fn a_parent_that_was_another_meanwhile_is_looked_up_again() {
         let (_place, proc) = fixture::of(&[(1, 0, 1), (10, 1, 100), (11, 10, 110), (12, 1, 900)]);
         let mut ancestry = Ancestry::new(proc);
-        ancestry.learn(key(10, 100), "a");
+        ancestry.learn(key(10, 100), &"a".into());
         // 11 had parent 12 when it was held; that has ended, its id belongs to a younger process, and 10 took 11 over.
-        assert_eq!(ancestry.pod_of(key(11, 110), Some(12)), Ok("a"));
-        assert_eq!(ancestry.pod_of(key(11, 110), Some(77)), Ok("a"));
+        assert_eq!(ancestry.pod_of(key(11, 110), Some(12)), Ok("a".into()));
+        assert_eq!(ancestry.pod_of(key(11, 110), Some(77)), Ok("a".into()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod core_limit;
 mod driver;
 mod identity;
 mod journal;
+pub mod kubernetes;
 mod lock;
 mod metrics;
 mod pages;

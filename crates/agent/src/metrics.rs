@@ -15,6 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::control::HoldStatus;
+use crate::kubernetes::PodRef;
 
 pub(crate) use page::serve;
 
@@ -74,8 +75,10 @@ impl Counters {
 /// One pod at the moment of a scrape.
 #[derive(Debug)]
 pub(crate) struct PodSample {
-    /// Its name.
-    pub(crate) name: String,
+    /// What the pool knows it by: its name on a machine without a cluster.
+    pub(crate) id: String,
+    /// In a cluster: which object it is.
+    pub(crate) reference: Option<PodRef>,
     /// Where it stands.
     pub(crate) state: PodState,
     /// Its place, while it waits.
@@ -135,7 +138,11 @@ impl Scrape {
     }
 
     fn pod_labels<'a>(&'a self, pod: &'a PodSample) -> [(&'static str, &'a str); 3] {
-        [("NodeName", self.node.as_str()), ("pod", pod.name.as_str()), ("namespace", NAMESPACE)]
+        let (name, namespace) = match &pod.reference {
+            Some(reference) => (reference.name.as_str(), reference.namespace.as_str()),
+            None => (pod.id.as_str(), NAMESPACE),
+        };
+        [("NodeName", self.node.as_str()), ("pod", name), ("namespace", namespace)]
     }
 
     fn pods(&self, out: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
@@ -304,7 +311,8 @@ mod tests {
 
     fn scrape() -> Scrape {
         let pod = |name: &str, state, position| PodSample {
-            name: name.to_owned(),
+            id: name.to_owned(),
+            reference: None,
             state,
             position,
             memory_used: (state == PodState::Running).then_some(3 << 20),

@@ -69,6 +69,11 @@ impl Proc {
         std::fs::File::open(self.root.join(pid.to_string()).join("exe"))
     }
 
+    /// What the kernel says about the process's cgroups, or nothing when there is no such process.
+    pub(crate) fn cgroup(&self, pid: u32) -> Option<String> {
+        std::fs::read_to_string(self.root.join(pid.to_string()).join("cgroup")).ok()
+    }
+
     /// The names of all descriptors of a process, as paths that open what they stand for.
     pub(crate) fn descriptors(&self, pid: u32) -> Vec<PathBuf> {
         let directory = self.root.join(pid.to_string()).join("fd");

@@ -26,6 +26,7 @@ use crate::cards::{self, Cards, CardsError, Source};
 use crate::core_limit::meter::Meter;
 use crate::driver::{Driver, Input, Setting, Watching, say};
 use crate::journal::{Journal, JournalError};
+use crate::kubernetes::{self, ClusterError, Inquiries};
 use crate::lock::{Lock, LockError};
 use crate::peer::{self, Held};
 use crate::procfs::{Proc, ProcessKey};
@@ -63,10 +64,12 @@ pub struct Settings {
     pub work_conserving: bool,
     /// Where the metrics page is served, if anywhere.
     pub metrics: Option<SocketAddr>,
-    /// The machine's name in the metrics.
+    /// The machine's name in the metrics; in a cluster the node's.
     pub node: String,
     /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
     pub evict_unaccounted: bool,
+    /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
+    pub kubernetes: Option<kubernetes::Settings>,
 }
 
 impl Settings {
@@ -109,6 +112,9 @@ pub enum AgentError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// Something that every machine has.
     #[error("cannot {what}: {source}")]
     System {
@@ -167,12 +173,30 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     }
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let driver =
-        Driver::new(setting, cards, journal, recovered, settings.qos, Watching { ledgers, meter, exits });
+    let (cluster, inquiries) = match settings.kubernetes.clone() {
+        Some(kubernetes) => {
+            let started =
+                kubernetes::start(kubernetes, settings.node.clone(), &socket, inbox.clone()).await?;
+            (Some(started.0), Some(started.1))
+        }
+        None => (None, None),
+    };
+    let qos = match &cluster {
+        // What held before goes on holding until the API server says otherwise.
+        Some(_) => {
+            Qos { grace: settings.qos.grace, idle_release: settings.qos.idle_release, ..recovered.pool.qos() }
+        }
+        None => settings.qos,
+    };
+    let driver = Driver::new(setting, cards, journal, recovered, qos, Watching { ledgers, meter, exits });
+    let driver = match cluster {
+        Some(cluster) => driver.in_cluster(cluster),
+        None => driver,
+    };
     let listener = listen(&socket, settings.surroundings.user)
         .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     say(&format!("listening on {}", socket.display()));
-    tokio::spawn(accept(listener, inbox));
+    tokio::spawn(accept(listener, inbox, inquiries));
     drive(driver, inputs, ended, stop).await;
     // Nobody else can have put another socket there while the lock is ours.
     let _ = std::fs::remove_file(&socket);
@@ -214,11 +238,15 @@ async fn drive(
     driver.close();
 }
 
-async fn accept(mut listener: UnixSeqpacketListener, inbox: mpsc::Sender<Input>) {
+async fn accept(
+    mut listener: UnixSeqpacketListener,
+    inbox: mpsc::Sender<Input>,
+    inquiries: Option<Inquiries>,
+) {
     loop {
         match listener.accept().await {
             Ok(socket) => {
-                tokio::spawn(conversation::converse(Arc::new(socket), inbox.clone()));
+                tokio::spawn(conversation::converse(Arc::new(socket), inbox.clone(), inquiries.clone()));
             }
             Err(failure) => {
                 // Out of descriptors, most likely: those who are here must end before others can come.
@@ -243,15 +271,21 @@ fn open_journal(
     if let Some(damage) = &replay.damage {
         say(&damage.to_string());
     }
-    let config =
-        Config { cards: cards.for_pool(), policy: settings.policy, qos: settings.qos, check_requests: true };
+    let in_cluster = settings.kubernetes.is_some();
+    let config = Config {
+        cards: cards.for_pool(),
+        policy: settings.policy,
+        qos: settings.qos,
+        // In a cluster the scheduler places pods.
+        check_requests: !in_cluster,
+    };
     let mut recovered = restart::recover(replay.records, boot, config.clone())?;
     if let Some(remark) = &recovered.remark {
         say(remark);
     }
     if recovered.books.groups().next().is_none() {
         recovered.pool = Pool::new(config).map_err(RestartError::Cards)?;
-    } else if recovered.pool.policy() != settings.policy {
+    } else if !in_cluster && recovered.pool.policy() != settings.policy {
         let (was, is) = (policy_name(recovered.pool.policy()), policy_name(settings.policy));
         return Err(RestartError::Policy { was, is }.into());
     }

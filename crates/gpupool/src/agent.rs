@@ -1,5 +1,7 @@
 //! `gpupool agent`: serves this machine's cards, in the foreground, until it is told to end.
 
+mod cluster;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -56,13 +58,15 @@ pub(crate) struct Args {
     /// Let programs use what nobody else uses of a card, beyond their core limits; a program alone on a card has all of it
     #[arg(long)]
     work_conserving: bool,
-    /// This machine's name in the metrics [default: the host's name]
+    /// This machine's name in the metrics [default: the host's name]; with --kubernetes its node's
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
     /// End the GPU processes of a pod that lastingly takes more device memory than its limit without its ledger
     /// counting it; without this it is only reported
     #[arg(long)]
     evict_unaccounted: bool,
+    #[command(flatten)]
+    cluster: cluster::Args,
 }
 
 /// `--policy`.
@@ -89,7 +93,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(cards) => Some(simulated_driver(&state, cards)?),
         None => None,
     };
+    let kubernetes = args.cluster.settings(millis(args.grace), args.idle_release.map(millis))?;
     let settings = Settings {
+        kubernetes,
         surroundings: Surroundings { option: Some(socket.clone()), ..surroundings },
         journal: args.journal.clone().unwrap_or_else(|| journal_of(&state, &socket)),
         source: Source { simulated, prober: std::env::current_exe()? },

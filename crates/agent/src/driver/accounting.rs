@@ -15,7 +15,6 @@ use super::{Driver, clock, say};
 use crate::accounting::observe::{Observation, Sighting};
 use crate::accounting::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
 use crate::control::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
-use crate::identity::Identify as _;
 use crate::peer::Held;
 use crate::procfs::ProcessKey;
 
@@ -121,8 +120,9 @@ impl Driver {
             return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
         }
         match self.identity.pod_of(sighting.key, None) {
-            Ok(pod) => Owner::NotHeld(pod.into()),
-            Err(_) => Owner::Stranger,
+            // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
+            Ok(pod) if self.books.group(&pod).is_some() => Owner::NotHeld(pod),
+            _ => Owner::Stranger,
         }
     }
 
@@ -131,12 +131,13 @@ impl Driver {
             Finding::OverLimit { pod, .. } if self.setting.evict_unaccounted => {
                 if !self.check.evictions.contains_key(pod) {
                     self.counters.evictions.inc();
+                    let finding = self.readable(&finding.to_string());
                     say(&format!("{finding}: its GPU programs are ended"));
                     self.evict(pod, sightings);
                 }
             }
             Finding::OverLimit { .. } => {}
-            _ => say(&finding.to_string()),
+            _ => say(&self.readable(&finding.to_string())),
         }
     }
 

@@ -48,6 +48,10 @@ impl Driver {
             let sentence = format!("no pod is called `{pod}`: gpupool status lists them");
             return Some((refused(RefusalReason::UnknownPod, sentence), answer));
         };
+        if let Some(reference) = &group.reference {
+            let sentence = format!("`{reference}` is a pod of the cluster: delete it with kubectl");
+            return Some((refused(RefusalReason::NotYours, sentence), answer));
+        }
         let user = self.connections.get(from).map(|connection| connection.user);
         if user.is_none_or(|user| user != 0 && user != group.user && user != self.setting.user) {
             let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", group.user);

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use gpupool_core::pool::{self, PodId, Policy, Qos};
 use gpupool_wire::CardUuid;
 use gpupool_wire::message::Hello;
 use tokio::sync::{oneshot, watch};
@@ -12,6 +13,7 @@ use super::ConnectionId;
 use crate::accounting::observe::Observation;
 use crate::control::{Reply, Request};
 use crate::core_limit::meter::Shares;
+use crate::kubernetes::{PodNews, PodOnNode, TurnedAway};
 use crate::metrics::Scrape;
 use crate::peer::Held;
 
@@ -26,8 +28,8 @@ pub(crate) enum Input {
         user: u32,
         /// The caller.
         held: Held,
-        /// The connection's number, or nothing when there are too many.
-        accepted: oneshot::Sender<Option<ConnectionId>>,
+        /// How it was taken in, or nothing when there are too many.
+        accepted: oneshot::Sender<Option<Accepted>>,
     },
     /// A program says something.
     Frame {
@@ -66,11 +68,38 @@ pub(crate) enum Input {
     Looked(Observation),
     /// NVML was asked for the shares of pods with a core limit.
     Metered(Vec<Shares>),
+    /// The API server says something about this node's pods.
+    Pods(PodNews),
+    /// A container of a pod is about to start.
+    Starting {
+        /// Which pod.
+        pod: PodOnNode,
+        /// Told once the pod has its place: the card that it is fixed to, if it is to one.
+        answer: oneshot::Sender<Result<Option<pool::CardUuid>, TurnedAway>>,
+    },
+    /// What holds on this node of a cluster.
+    Sharing {
+        /// The policy in force; `None`: cards are not shared.
+        policy: Option<Policy>,
+        /// Its quality of service; `None`: as before.
+        qos: Option<Qos>,
+    },
     /// Somebody reads the metrics.
     Scrape {
         /// Where they go.
         answer: oneshot::Sender<Scrape>,
     },
+}
+
+/// A connection that was taken in.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// Its number.
+    pub(crate) id: ConnectionId,
+    /// The caller's pod, where nothing is known about it yet but its name.
+    pub(crate) unheard_of: Option<PodId>,
+    /// Whether the caller may ask what people ask: programs in a cluster's pods may not.
+    pub(crate) may_ask: bool,
 }
 
 /// A program's words.

@@ -14,7 +14,6 @@ use gpupool_wire::message::{Hello, Reason};
 
 use super::{ConnectionId, Driver, Effect, Frame, Member, PodFiles, clock, say};
 use crate::books::{Group, Process, Record, Use};
-use crate::identity::Identify as _;
 use crate::pages::{LedgerFile, LimitsFile};
 use crate::peer::Held;
 use crate::procfs::ProcessKey;
@@ -48,6 +47,7 @@ impl Driver {
             if let Some(member) = self.members.get_mut(&key) {
                 member.asked = false;
             }
+            let sentence = self.readable(&sentence);
             self.effects.push(Effect::Refused { to: from, reason, sentence });
         }
     }
@@ -65,15 +65,9 @@ impl Driver {
             None => self
                 .identity
                 .pod_of(key, None)
-                .map(PodId::from)
                 .map_err(|stranger| No(Reason::NotRegistered, stranger.to_string()))?,
         };
-        if self.books.group(&pod).is_none_or(|group| group.stopping) {
-            return Err(No(
-                Reason::Stopped,
-                format!("`{pod}` is being stopped: its programs get no card any more"),
-            ));
-        }
+        self.check_place(&pod)?;
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
             say(&format!("cannot share memory with {pod}: {failure}"));
@@ -93,6 +87,28 @@ impl Driver {
         self.slot(&pod, slot, |slot: &Slot| slot.set_agents_pid(key.pid));
         self.effects.push(Effect::Welcome { to: from, pod, slot });
         Ok(())
+    }
+
+    /// Only programs of pods that are in the pool, and stay there, get a card.
+    fn check_place(&self, pod: &PodId) -> Result<(), No> {
+        if self.books.group(pod).is_some_and(|group| !group.stopping) {
+            return Ok(());
+        }
+        if let Some(why) = self.turned_away(pod) {
+            return Err(No(
+                Reason::NotRegistered,
+                format!("this pod has no share of a card: {}", why.sentence),
+            ));
+        }
+        if self.is_unheard_of(pod) {
+            let sentence = format!(
+                "the pod with UID {pod} is not known here: it asks for no share of a card, or the API server has not \
+                 told of it yet; try again"
+            );
+            return Err(No(Reason::NotRegistered, sentence));
+        }
+        let name = self.name_of(pod);
+        Err(No(Reason::Stopped, format!("`{name}` is being stopped: its programs get no card any more")))
     }
 
     /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
@@ -139,7 +155,7 @@ impl Driver {
             self.assign_slot(pod, slot);
         }
         self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
-        self.identity.learn(key, pod.as_str());
+        self.identity.learn(key, pod);
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
         let process = Process { pod: pod.clone(), slot, using: Use::Nothing, card };
         self.record(Record::Process { key, process });
@@ -313,10 +329,10 @@ impl Driver {
         self.target_ended(key);
     }
 
-    /// A pod goes when its `gpupool run` and all its GPU processes have ended.
+    /// A pod goes when its `gpupool run`, or in a cluster its object, and all its GPU processes have gone.
     pub(super) fn retire(&mut self, pod: &PodId) {
         let Some(group) = self.books.group(pod) else { return };
-        if group.run.is_some() || !self.books.members_of(pod).is_empty() {
+        if group.stays() || !self.books.members_of(pod).is_empty() {
             return;
         }
         if self.pool.state(pod).is_some() {

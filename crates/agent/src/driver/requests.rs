@@ -43,6 +43,11 @@ impl Driver {
     }
 
     fn register(&mut self, from: ConnectionId, register: Register) -> Reply {
+        if self.cluster.is_some() {
+            let sentence =
+                "this agent serves the pods of a Kubernetes node: start one with kubectl".to_owned();
+            return refused(RefusalReason::Other, sentence);
+        }
         if let Err(sentence) = check_name(&register.name) {
             return refused(RefusalReason::Name, sentence);
         }
@@ -78,9 +83,9 @@ impl Driver {
         if let Err(refusal) = self.step(&Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }
-        self.identity.learn(key, pod.as_str());
+        self.identity.learn(key, &pod);
         self.runs.insert(key, pod.clone());
-        let group = Group { run: Some(key), user, ledger: None, stopping: false };
+        let group = Group { run: Some(key), reference: None, user, ledger: None, stopping: false };
         self.record(Record::Group { pod: pod.clone(), group });
         // Ready before a program asks; where that fails now, it is tried again then.
         if let Err(failure) = self.open_files(&pod, None) {

@@ -46,7 +46,7 @@ impl Driver {
         for (key, pod) in runs {
             let held = Held::by_key(&self.proc, key);
             match held.map(|held| crate::server::watch_exit(&held, self.exits.clone())) {
-                Ok(Ok(())) => self.identity.learn(key, pod.as_str()),
+                Ok(Ok(())) => self.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
             self.runs.insert(key, pod);
@@ -62,7 +62,7 @@ impl Driver {
         for (key, pod) in processes {
             let held = Held::by_key(&self.proc, key);
             match held.map(|held| self.hold_again(key, held)) {
-                Ok(Ok(())) => self.identity.learn(key, pod.as_str()),
+                Ok(Ok(())) => self.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
         }
@@ -128,7 +128,7 @@ impl Driver {
         let stopping: Vec<(PodId, Group)> = self
             .books
             .groups()
-            .filter(|(_, group)| group.stopping)
+            .filter(|(_, group)| group.stopping && group.reference.is_none())
             .map(|(pod, group)| (pod.clone(), group.clone()))
             .collect();
         for (pod, group) in stopping {

@@ -14,6 +14,8 @@ impl Driver {
         self.give_up_the_silent(now);
         self.watch_idleness(now);
         self.continue_evictions(now);
+        self.settle_policy();
+        self.try_again();
     }
 
     /// Tells the pool who began or ceased to be idle.
@@ -76,5 +78,6 @@ impl Driver {
             }
             self.looks.insert(look.card.clone(), look);
         }
+        self.publish_cards();
     }
 }

@@ -29,7 +29,7 @@ impl Driver {
                 .pool
                 .queue()
                 .map(|waiting| QueueStatus {
-                    pod: waiting.pod.to_string(),
+                    pod: self.name_of(waiting.pod),
                     position: waiting.position,
                     waiting_seconds: seconds(now.since(waiting.since)),
                 })
@@ -50,7 +50,7 @@ impl Driver {
                 memory_total_bytes: info.map_or(0, |info| info.total_memory),
                 core_used_percent: card.core_used,
                 memory_used_percent: card.memory_used,
-                pods: card.pods.iter().map(ToString::to_string).collect(),
+                pods: card.pods.iter().map(|pod| self.name_of(pod)).collect(),
             }
         };
         self.pool.cards().map(status).collect()
@@ -59,7 +59,7 @@ impl Driver {
     fn lease_status(&self, lease: &LeaseView<'_>, now: Millis) -> LeaseStatus {
         let info = self.cards.find(lease.card).map(|(_, info)| info);
         LeaseStatus {
-            pod: lease.pod.to_string(),
+            pod: self.name_of(lease.pod),
             lease: lease.lease.0,
             card: info.map_or(0, |info| info.index),
             card_uuid: lease.card.to_string(),
@@ -70,7 +70,7 @@ impl Driver {
             memory_used_bytes: self.memory_used(lease.pod),
             idle_seconds: lease.idle_since.map(|since| seconds(now.since(since))),
             ending: lease.ending.map(|ending| EndingStatus {
-                why: ending.why.to_string(),
+                why: self.readable(&ending.why.to_string()),
                 kill_in_seconds: if ending.killed_at.is_some() {
                     0.0
                 } else {
@@ -84,7 +84,7 @@ impl Driver {
         let status = |view: gpupool_core::pool::PodView<'_>| {
             let group = self.books.group(view.pod);
             PodStatus {
-                name: view.pod.to_string(),
+                name: self.name_of(view.pod),
                 state: view.state,
                 core: view.spec.core,
                 memory: view.spec.memory,
@@ -107,7 +107,8 @@ impl Driver {
     pub(super) fn scrape(&self) -> Scrape {
         let now = clock();
         let pod = |view: gpupool_core::pool::PodView<'_>| PodSample {
-            name: view.pod.to_string(),
+            reference: self.books.group(view.pod).and_then(|group| group.reference.clone()),
+            id: view.pod.to_string(),
             state: view.state,
             position: self.pool.position(view.pod),
             memory_used: view.lease.as_ref().and_then(|_| self.memory_used(view.pod)),

@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use gpupool_core::pool::PodId;
 use gpupool_wire::message::{self, MAX_FRAME, Message};
 use tokio::sync::{mpsc, oneshot};
 use tokio_seqpacket::UnixSeqpacket;
@@ -12,6 +13,7 @@ use tokio_seqpacket::ancillary::OwnedAncillaryMessage;
 
 use crate::control::{self, Assembler, LONGEST_REQUEST, Piece, RefusalReason, RefusedReply, Reply, Request};
 use crate::driver::{ConnectionId, Frame, Input};
+use crate::kubernetes::Inquiries;
 
 /// Room for a header and more descriptors than anybody has a reason to send. What does not fit is closed unseen.
 const ANCILLARY: usize = 64;
@@ -25,7 +27,11 @@ enum End {
 }
 
 /// Holds a conversation to its end.
-pub(super) async fn converse(socket: Arc<UnixSeqpacket>, inbox: mpsc::Sender<Input>) {
+pub(super) async fn converse(
+    socket: Arc<UnixSeqpacket>,
+    inbox: mpsc::Sender<Input>,
+    inquiries: Option<Inquiries>,
+) {
     // A caller that can't be known has ended, or is outside the agent's view: either way there is nobody to serve.
     let Ok((user, held)) = super::introduce(&socket) else { return };
     let (accepted, id) = oneshot::channel();
@@ -33,8 +39,16 @@ pub(super) async fn converse(socket: Arc<UnixSeqpacket>, inbox: mpsc::Sender<Inp
     if inbox.send(connected).await.is_err() {
         return;
     }
-    let Ok(Some(from)) = id.await else { return };
-    let mut conversation = Conversation { socket, inbox, from, request: Assembler::default() };
+    let Ok(Some(accepted)) = id.await else { return };
+    let from = accepted.id;
+    let mut conversation = Conversation {
+        socket,
+        inbox,
+        from,
+        may_ask: accepted.may_ask,
+        inquiry: accepted.unheard_of.zip(inquiries),
+        request: Assembler::default(),
+    };
     if let Err(End::Rubbish) = conversation.run().await {
         // The inbox is closed when the agent goes down.
         let _ = conversation.inbox.send(Input::Rubbish { from }).await;
@@ -46,6 +60,10 @@ struct Conversation {
     socket: Arc<UnixSeqpacket>,
     inbox: mpsc::Sender<Input>,
     from: ConnectionId,
+    /// Whether people's requests are answered here.
+    may_ask: bool,
+    /// The caller's pod, and where to ask for it, where nothing is known about it.
+    inquiry: Option<(PodId, Inquiries)>,
     request: Assembler,
 }
 
@@ -57,7 +75,12 @@ impl Conversation {
             let message =
                 message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
             match message {
-                Message::Hello(hello) => self.say(Frame::Hello(*hello, descriptor)).await?,
+                Message::Hello(hello) => {
+                    if let Some((pod, inquiries)) = self.inquiry.take() {
+                        inquiries.ask_for(pod).await;
+                    }
+                    self.say(Frame::Hello(*hello, descriptor)).await?;
+                }
                 Message::Acquire(acquire) => self.say(Frame::Acquire(acquire.only())).await?,
                 Message::Release(_) => self.say(Frame::Release).await?,
                 Message::Control(body) => match self.request.add(body, LONGEST_REQUEST) {
@@ -108,6 +131,12 @@ impl Conversation {
                     .await;
             }
         };
+        if !self.may_ask {
+            let sentence = "this agent answers questions from the node itself: ask there".to_owned();
+            return self
+                .reply(&Reply::Refused(RefusedReply { reason: RefusalReason::NotYours, sentence }))
+                .await;
+        }
         if matches!(request, Request::Watch {}) {
             return self.stream().await;
         }

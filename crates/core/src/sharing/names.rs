@@ -44,6 +44,10 @@ pub const RECLAIM_CONDITION: &str = "Interruption.GPUShareReclaim";
 pub const PREEMPTED: &str = "GPUSharePreempted";
 /// Reason of [`RECLAIM_CONDITION`] and of an Event, on the pod that got the card.
 pub const PREEMPT: &str = "GPUSharePreempt";
+/// Pod condition, written by the agent where a pod has no place in its node's pool: the message says why and what to do.
+pub const ACCEPTED_CONDITION: &str = "GPUShareAccepted";
+/// Reason of an Event, on such a pod.
+pub const REFUSED: &str = "GPUShareRefused";
 /// Who Events about sharing come from.
 pub const EVENT_SOURCE: &str = "gpushare";
 

@@ -1,0 +1,277 @@
+//! A node of a cluster: its pods come from the API server instead of from `gpupool run`, and what happens to them is
+//! told there.
+//!
+//! What is in stays in: a pod that holds a place in the pool loses it only when the API server says that the pod has
+//! gone. Silence says nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpupool_core::pool::{CardUuid, Config, Event, PodId, PodSpec, Policy, Pool, Qos};
+use gpupool_core::sharing::PoolCard;
+use tokio::sync::{mpsc, watch};
+
+use super::{Driver, Effect, say};
+use crate::books::{Group, Record};
+use crate::kubernetes::{Asks, Notice, PodNews, PodOnNode, PodRef, TurnedAway};
+use crate::server::policy_name;
+
+/// What the driver keeps of the cluster around it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    notices: mpsc::UnboundedSender<Notice>,
+    cards: watch::Sender<Vec<PoolCard>>,
+    /// How the node's cards are shared; `None`: not at all, or not known yet.
+    policy: Option<Policy>,
+    /// Pods of this node that ask for a share and have no place in the pool.
+    outside: BTreeMap<PodId, Outside>,
+}
+
+#[derive(Debug)]
+struct Outside {
+    pod: PodOnNode,
+    why: TurnedAway,
+}
+
+impl Cluster {
+    /// Notices and the cards' health go to these ends.
+    pub(crate) fn new(notices: mpsc::UnboundedSender<Notice>, cards: watch::Sender<Vec<PoolCard>>) -> Self {
+        Self { notices, cards, policy: None, outside: BTreeMap::new() }
+    }
+
+    /// Hands a notice over. The other end is there as long as the agent is.
+    pub(super) fn tell(&self, notice: Notice) {
+        let _ = self.notices.send(notice);
+    }
+}
+
+impl Driver {
+    /// The API server says something about this node's pods.
+    pub(super) fn pods_changed(&mut self, news: PodNews) {
+        match news {
+            PodNews::Present(pod) => {
+                let _ = self.present(pod);
+            }
+            PodNews::Gone(pod) => self.gone(&pod),
+            PodNews::Listed(pods) => self.listed(pods),
+        }
+        self.settle_policy();
+    }
+
+    /// A pod is about to start: it must have its place now. Gives the card that it is fixed to, if it is to one.
+    pub(super) fn present(&mut self, pod: PodOnNode) -> Result<Option<CardUuid>, TurnedAway> {
+        let id = pod.id.clone();
+        let (reference, marked) = (pod.reference.clone(), pod.turned_away);
+        match self.take_in(&pod) {
+            Ok(card) => {
+                let was_outside = self.cluster.as_mut().and_then(|cluster| cluster.outside.remove(&id));
+                if was_outside.is_some() || marked {
+                    self.effects.push(Effect::Notice(Notice::TakenIn { pod: reference }));
+                }
+                Ok(card)
+            }
+            Err(why) => {
+                let Some(cluster) = &mut self.cluster else { return Err(why) };
+                let before = cluster.outside.insert(id, Outside { pod, why: why.clone() });
+                if before.is_none_or(|before| before.why != why) {
+                    say(&format!("{reference} gets no place in the pool: {}", why.sentence));
+                    self.effects
+                        .push(Effect::Notice(Notice::TurnedAway { pod: reference, why: why.clone() }));
+                }
+                Err(why)
+            }
+        }
+    }
+
+    fn take_in(&mut self, pod: &PodOnNode) -> Result<Option<CardUuid>, TurnedAway> {
+        if let Some(group) = self.books.group(&pod.id) {
+            if group.stopping {
+                let sentence =
+                    format!("`{}` was deleted, and its GPU processes are not gone yet", pod.reference);
+                return Err(TurnedAway::new("Leaving", sentence));
+            }
+            if let Ok(asks) = &pod.asks {
+                self.follow(&pod.id, asks);
+            }
+            return Ok(self.fixed_card(&pod.id));
+        }
+        let asks = pod.asks.clone()?;
+        self.check_policy(asks.policy)?;
+        let card = asks.card.clone().filter(|_| asks.policy == Policy::Static);
+        let spec = PodSpec { core: asks.core, memory: asks.memory, priority: asks.priority, card };
+        self.step(&Event::PodAdded { pod: pod.id.clone(), spec })
+            .map_err(|refusal| TurnedAway::new(refusal.reason(), self.readable(&refusal.to_string())))?;
+        let reference = Some(pod.reference.clone());
+        let group = Group { run: None, reference, user: 0, ledger: None, stopping: false };
+        self.record(Record::Group { pod: pod.id.clone(), group });
+        // Ready before a program asks; where that fails now, it is tried again then.
+        if let Err(failure) = self.open_files(&pod.id, None) {
+            say(&format!("cannot share memory with {}: {failure}", pod.reference));
+        }
+        Ok(self.fixed_card(&pod.id))
+    }
+
+    /// A pod asks for something else than before.
+    fn follow(&mut self, pod: &PodId, asks: &Asks) {
+        let Some(view) = self.pool.pod(pod) else { return };
+        let spec = PodSpec {
+            core: asks.core,
+            memory: asks.memory,
+            priority: asks.priority,
+            card: view.spec.card.clone(),
+        };
+        if *view.spec != spec {
+            self.told(&Event::PodChanged { pod: pod.clone(), spec });
+        }
+    }
+
+    fn check_policy(&self, asked: Policy) -> Result<(), TurnedAway> {
+        let Some(policy) = self.cluster.as_ref().and_then(|cluster| cluster.policy) else {
+            let sentence = "this node does not share its cards: delete the pod, or enable sharing on the node with \
+                            the label alibabacloud.com/gpu-share-policy";
+            return Err(TurnedAway::new("NotShared", sentence.to_owned()));
+        };
+        if asked != policy {
+            let sentence = format!(
+                "the pod is for nodes whose policy is {}, and this node's is {}: create the pod anew, the admission \
+                 webhook of gpupool keeps such pods apart",
+                policy_name(asked),
+                policy_name(policy)
+            );
+            return Err(TurnedAway::new("OtherPolicy", sentence));
+        }
+        if self.pool.policy() != policy {
+            let sentence = format!(
+                "this node becomes {} when the last pods have ended that share it as {}",
+                policy_name(policy),
+                policy_name(self.pool.policy())
+            );
+            return Err(TurnedAway::new("PolicyChanging", sentence));
+        }
+        Ok(())
+    }
+
+    /// The pod is not on this node any more, or has finished.
+    fn gone(&mut self, pod: &PodId) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.outside.remove(pod);
+        }
+        let Some(group) = self.books.group(pod).cloned() else { return };
+        if group.reference.is_none() || group.stopping {
+            return;
+        }
+        self.record(Record::Group { pod: pod.clone(), group: Group { stopping: true, ..group } });
+        if self.pool.state(pod).is_some() {
+            self.told(&Event::PodRemoved { pod: pod.clone() });
+        }
+        self.retire(pod);
+    }
+
+    /// These pods are on the node, and no others.
+    fn listed(&mut self, pods: Vec<PodOnNode>) {
+        let here: BTreeSet<PodId> = pods.iter().map(|pod| pod.id.clone()).collect();
+        let outside = self.cluster.iter().flat_map(|cluster| cluster.outside.keys());
+        let known = self.books.groups().filter(|(_, group)| group.reference.is_some()).map(|(pod, _)| pod);
+        let gone: Vec<PodId> = known.chain(outside).filter(|pod| !here.contains(*pod)).cloned().collect();
+        for pod in gone {
+            self.gone(&pod);
+        }
+        for pod in pods {
+            let _ = self.present(pod);
+        }
+    }
+
+    /// What holds on the node now: the policy in force and its quality of service.
+    pub(super) fn sharing_changed(&mut self, policy: Option<Policy>, qos: Option<Qos>) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if cluster.policy != policy {
+            say(&format!("the policy in force is {}", policy.map_or("none", policy_name)));
+            cluster.policy = policy;
+        }
+        if let Some(qos) = qos.filter(|qos| *qos != self.pool.qos()) {
+            self.told(&Event::QosChanged { qos });
+        }
+        self.settle_policy();
+        self.try_again();
+    }
+
+    /// Makes the pool one of the policy in force, as soon as nobody is in the old one.
+    pub(super) fn settle_policy(&mut self) {
+        let Some(policy) = self.cluster.as_ref().and_then(|cluster| cluster.policy) else { return };
+        if policy == self.pool.policy() || self.books.groups().next().is_some() {
+            return;
+        }
+        let lost: Vec<CardUuid> =
+            self.pool.cards().filter(|card| card.lost).map(|card| card.uuid.clone()).collect();
+        let cards = self.cards.for_pool();
+        match Pool::new(Config { cards, policy, qos: self.pool.qos(), check_requests: false }) {
+            Ok(pool) => self.pool = pool,
+            Err(refusal) => return say(&format!("the cards cannot be pooled: {refusal}")),
+        }
+        for card in lost {
+            self.told(&Event::CardLost { card });
+        }
+        // What was noted before is about the old pool, and in the snapshot where it still matters.
+        self.records.clear();
+        self.write_snapshot();
+    }
+
+    /// What kept pods outside may be over.
+    pub(super) fn try_again(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let outside: Vec<PodOnNode> = cluster.outside.values().map(|outside| outside.pod.clone()).collect();
+        for pod in outside {
+            let _ = self.present(pod);
+        }
+    }
+
+    /// Lets the device plugins and the node's annotation know how the cards are.
+    pub(super) fn publish_cards(&self) {
+        let Some(cluster) = &self.cluster else { return };
+        let cards: Vec<PoolCard> = self
+            .pool
+            .cards()
+            .map(|card| PoolCard { uuid: card.uuid.to_string(), index: card.index, healthy: !card.lost })
+            .collect();
+        cluster.cards.send_if_modified(|before| {
+            let changed = *before != cards;
+            *before = cards;
+            changed
+        });
+    }
+
+    /// One pod makes room for another: both are told in the cluster.
+    pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId) {
+        let reference = |pod: &PodId| self.books.group(pod)?.reference.clone();
+        let (Some(victim), Some(beneficiary)) = (reference(victim), reference(beneficiary)) else { return };
+        self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary }));
+    }
+
+    /// Why a pod of this node has no place in the pool.
+    pub(super) fn turned_away(&self, pod: &PodId) -> Option<&TurnedAway> {
+        Some(&self.cluster.as_ref()?.outside.get(pod)?.why)
+    }
+
+    /// True when nothing is known about the pod: the API server's word may be on its way.
+    pub(super) fn is_unheard_of(&self, pod: &PodId) -> bool {
+        self.cluster.is_some() && self.books.group(pod).is_none() && self.turned_away(pod).is_none()
+    }
+
+    /// The pod as people know it.
+    pub(super) fn name_of(&self, pod: &PodId) -> String {
+        let reference = self.books.group(pod).and_then(|group| group.reference.as_ref());
+        reference.map_or_else(|| pod.to_string(), PodRef::to_string)
+    }
+
+    /// A sentence in which pods are called as people know them: the pool calls them by their UIDs.
+    pub(super) fn readable(&self, sentence: &str) -> String {
+        let named = self.books.groups().filter_map(|(pod, group)| Some((pod, group.reference.as_ref()?)));
+        named.fold(sentence.to_owned(), |sentence, (pod, reference)| {
+            sentence.replace(pod.as_str(), &reference.to_string())
+        })
+    }
+
+    fn fixed_card(&self, pod: &PodId) -> Option<CardUuid> {
+        let view = self.pool.pod(pod)?;
+        view.only.filter(|_| self.pool.policy() == Policy::Static).cloned()
+    }
+}

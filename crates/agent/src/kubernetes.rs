@@ -1,0 +1,177 @@
+//! The agent on a node of a Kubernetes cluster.
+//!
+//! What the API server and the kubelet say becomes words for the driver, and what the driver has to say becomes
+//! Events, conditions, annotations and devices. Nothing is decided here, and nothing here is waited for by the driver:
+//! all of it runs in a thread of its own, so that a program's turn on a card never stands behind a watch.
+//!
+//! ```text
+//!   API server ── node, pods ──► NodeWatch, pod_watch ──► driver ──► report ──► Events, conditions
+//!   kubelet ◄── device plugins ── cards' health ◄──────────┘ ▲
+//!      └──────── a container starts, whose? ─────────────────┘
+//! ```
+
+mod cdi;
+pub(crate) mod cgroup;
+mod inquiry;
+mod node;
+mod outage;
+mod plugin;
+mod pod;
+mod pod_watch;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use gpupool_core::sharing::PoolCard;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+
+pub use cdi::InstallError;
+pub(crate) use cgroup::Cgroups;
+pub(crate) use inquiry::Inquiries;
+pub use node::Terms;
+pub use plugin::KUBELET_DIRECTORY;
+pub(crate) use pod::{Asks, PodNews, PodOnNode, PodRef, TurnedAway};
+pub(crate) use report::Notice;
+
+use crate::driver::{Cluster, Input, say};
+use node::{Known, NodeWatch};
+use pod_watch::Seen;
+
+/// The agent's socket as containers know it: its name in the directory that they get.
+const SOCKET_NAME: &str = "agent.sock";
+
+/// What an agent on a node of a cluster is told beside the rest.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A kubeconfig; `None`: the pod's service account, or what the environment names.
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubelet's root directory.
+    pub kubelet_directory: PathBuf,
+    /// The directory of CDI specs.
+    pub cdi_directory: PathBuf,
+    /// Full name of the CDI device with the driver and the cards, such as `nvidia.com/gpu=all`.
+    pub driver_device: String,
+    /// The host's directory for the shim.
+    pub install_directory: PathBuf,
+    /// The shim to lay out there.
+    pub shim: PathBuf,
+    /// How the quality of service is read.
+    pub terms: Terms,
+    /// Whether whole cards are advertised too.
+    pub whole_cards: bool,
+}
+
+/// Why an agent can't serve a cluster's node.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// No way to the API server.
+    #[error(
+        "no way to the API server: {0}; in a cluster the pod's service account says it, elsewhere give --kubeconfig"
+    )]
+    Access(String),
+    /// The files for containers.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// Containers would look for another socket.
+    #[error("the socket {0} must be called {SOCKET_NAME}: containers look for that name in its directory")]
+    SocketName(PathBuf),
+    /// No thread.
+    #[error("cannot start a thread for the cluster: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Starts everything that speaks with the cluster. Gives the driver's end, and where to ask for pods.
+pub(crate) async fn start(
+    settings: Settings,
+    node: String,
+    socket: &Path,
+    driver: mpsc::Sender<Input>,
+) -> Result<(Cluster, Inquiries), ClusterError> {
+    if socket.file_name().is_none_or(|name| name != SOCKET_NAME) {
+        return Err(ClusterError::SocketName(socket.to_owned()));
+    }
+    let layout = cdi::Layout {
+        shim: settings.shim.clone(),
+        directory: settings.install_directory.clone(),
+        specs: settings.cdi_directory.clone(),
+        sockets: socket.parent().map_or_else(PathBuf::new, Path::to_owned),
+    };
+    layout.install()?;
+    let config = access(settings.kubeconfig.as_deref()).await?;
+    let (notices, to_report) = mpsc::unbounded_channel();
+    let (cards, health) = watch::channel(Vec::new());
+    let (inquiries, inbox) = inquiry::channel();
+    let rest = Rest { settings, node, config, driver, health, to_report, inbox };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(rest.run()))?;
+    Ok((Cluster::new(notices, cards), inquiries))
+}
+
+/// What the thread gets.
+struct Rest {
+    settings: Settings,
+    node: String,
+    config: Config,
+    driver: mpsc::Sender<Input>,
+    health: watch::Receiver<Vec<PoolCard>>,
+    to_report: mpsc::UnboundedReceiver<Notice>,
+    inbox: inquiry::Inbox,
+}
+
+impl Rest {
+    async fn run(mut self) {
+        let client = match Client::try_from(self.config.clone()) {
+            Ok(client) => client,
+            Err(failure) => return say(&format!("no client for the API server: {failure}")),
+        };
+        tokio::spawn(report::write(client.clone(), self.node.clone(), self.to_report));
+        tokio::spawn(self.inbox.answer(client.clone(), self.node.clone(), self.driver.clone()));
+        // The driver says how the cards are as soon as it has taken up its journal.
+        if self.health.wait_for(|cards| !cards.is_empty()).await.is_err() {
+            return;
+        }
+        let (policy, mut known) = watch::channel(Known::NotYet);
+        let nodes = NodeWatch {
+            client: client.clone(),
+            name: self.node.clone(),
+            terms: self.settings.terms,
+            driver: self.driver.clone(),
+            policy,
+            cards: self.health.clone(),
+        };
+        tokio::spawn(nodes.follow());
+        // Who may be in the pool depends on the policy: pods come after it.
+        if known.wait_for(|known| *known != Known::NotYet).await.is_err() {
+            return;
+        }
+        let seen = Seen::default();
+        let around = plugin::Surroundings {
+            kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
+            client: client.clone(),
+            seen: seen.clone(),
+            policy: known,
+            cards: self.health,
+            driver: self.driver.clone(),
+            driver_device: self.settings.driver_device,
+        };
+        plugin::serve(&around, self.settings.whole_cards);
+        pod_watch::follow(client, self.node, seen, self.driver).await;
+    }
+}
+
+async fn access(kubeconfig: Option<&Path>) -> Result<Config, ClusterError> {
+    // Another part of the process may have installed it already; there is only ring, so it is the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let failed = |failure: &dyn std::error::Error| ClusterError::Access(outage::causes(failure));
+    match kubeconfig {
+        None => Config::infer().await.map_err(|failure| failed(&failure)),
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(|failure| failed(&failure))?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(file, &options).await.map_err(|failure| failed(&failure))
+        }
+    }
+}

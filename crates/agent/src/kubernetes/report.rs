@@ -1,0 +1,205 @@
+//! What happens to a pod is told where its owner looks: Events and conditions.
+//!
+//! Writes are made one after the other, each until it is done or can't be done any more. Nobody waits for them.
+
+use std::time::Duration;
+
+use gpupool_core::sharing::names::{
+    ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
+};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::outage::causes;
+use super::pod::{PodRef, TurnedAway};
+use crate::driver::say;
+
+/// The first pause before a write is tried again; it doubles up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// See [`PAUSE`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Something to tell the owners of pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// One makes room for another.
+    Preempted {
+        /// Who gives up its card.
+        victim: PodRef,
+        /// For whom.
+        beneficiary: PodRef,
+    },
+    /// A pod gets no place in the pool.
+    TurnedAway {
+        /// Which.
+        pod: PodRef,
+        /// Why.
+        why: TurnedAway,
+    },
+    /// A pod that was turned away has got its place.
+    TakenIn {
+        /// Which.
+        pod: PodRef,
+    },
+}
+
+/// One thing to write about one pod.
+#[derive(Debug)]
+struct Report {
+    pod: PodRef,
+    condition: Value,
+    event: Option<(&'static str, String)>,
+}
+
+impl Notice {
+    fn reports(self, now: &str) -> Vec<Report> {
+        match self {
+            Self::Preempted { victim, beneficiary } => {
+                let of_victim = format!("GPU is preempted by {}.", beneficiary.name);
+                let of_beneficiary = format!("GPU is preempted from {}.", victim.name);
+                vec![
+                    Report::reclaim(victim, PREEMPTED, of_victim, now),
+                    Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now),
+                ]
+            }
+            Self::TurnedAway { pod, why } => vec![Report {
+                pod,
+                condition: condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now),
+                event: Some((REFUSED, why.sentence)),
+            }],
+            Self::TakenIn { pod } => {
+                let sentence = "the pod has its place in the node's pool.";
+                let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
+                vec![Report { pod, condition, event: None }]
+            }
+        }
+    }
+}
+
+impl Report {
+    fn reclaim(pod: PodRef, reason: &'static str, message: String, now: &str) -> Self {
+        let condition = condition(RECLAIM_CONDITION, "True", reason, &message, now);
+        Self { pod, condition, event: Some((reason, message)) }
+    }
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str, now: &str) -> Value {
+    json!({
+        "type": type_, "status": status, "reason": reason, "message": message,
+        "lastProbeTime": now, "lastTransitionTime": now,
+    })
+}
+
+/// Writes what comes, until the agent goes down.
+pub(super) async fn write(client: Client, node: String, mut notices: mpsc::UnboundedReceiver<Notice>) {
+    let reporter = Reporter { client, node };
+    while let Some(notice) = notices.recv().await {
+        // The page shows whole seconds, as Kubernetes writes all of its times.
+        let now = Timestamp::now();
+        let written = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        for report in notice.reports(&written) {
+            if let Some((reason, message)) = &report.event {
+                reporter.event(&report.pod, reason, message, now).await;
+            }
+            reporter.condition(&report).await;
+        }
+    }
+}
+
+struct Reporter {
+    client: Client,
+    node: String,
+}
+
+impl Reporter {
+    async fn event(&self, pod: &PodRef, reason: &str, message: &str, now: Timestamp) {
+        let event = self.event_of(pod, reason, message, now);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
+        self.until_done(pod, "write an Event about", || async {
+            events.create(&PostParams::default(), &event).await.map(drop)
+        })
+        .await;
+    }
+
+    fn event_of(&self, pod: &PodRef, reason: &str, message: &str, now: Timestamp) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                // The same name when the write is repeated, because its answer was lost: no second Event.
+                name: Some(format!("{}.{:x}", pod.name, now.as_nanosecond())),
+                namespace: Some(pod.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(pod.namespace.clone()),
+                name: Some(pod.name.clone()),
+                uid: Some(pod.uid.clone()),
+                ..ObjectReference::default()
+            },
+            type_: Some("Warning".to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            source: Some(EventSource {
+                component: Some(EVENT_SOURCE.to_owned()),
+                host: Some(self.node.clone()),
+            }),
+            reporting_component: Some(EVENT_SOURCE.to_owned()),
+            reporting_instance: Some(self.node.clone()),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            count: Some(1),
+            ..Event::default()
+        }
+    }
+
+    async fn condition(&self, report: &Report) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &report.pod.namespace);
+        // With the UID the write is refused when another pod has the name by now.
+        let patch = json!({
+            "metadata": {"uid": report.pod.uid},
+            "status": {"conditions": [report.condition]},
+        });
+        self.until_done(&report.pod, "write a condition of", || async {
+            let params = PatchParams::default();
+            pods.patch_status(&report.pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
+        })
+        .await;
+    }
+
+    /// Tries until the API server has taken it, or says that it never will.
+    async fn until_done<F: Future<Output = Result<(), Error>>>(
+        &self,
+        pod: &PodRef,
+        what: &str,
+        mut attempt: impl FnMut() -> F,
+    ) {
+        let mut pause = PAUSE;
+        loop {
+            match attempt().await {
+                Ok(()) => return,
+                Err(Error::Api(status)) if is_final(status.code) => {
+                    // 409: written before, or another pod by now. 404: the pod has gone.
+                    if !matches!(status.code, 404 | 409) {
+                        say(&format!("cannot {what} {pod}: {}", status.message));
+                    }
+                    return;
+                }
+                Err(failure) => say(&format!("cannot {what} {pod}: {}; trying again", causes(&failure))),
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+}
+
+/// Whether another try of the same write would be answered the same: its own fault, not the server's.
+fn is_final(code: u16) -> bool {
+    (400..500).contains(&code) && code != 429
+}
