@@ -6,24 +6,24 @@
 #![allow(clippy::print_stdout, reason = "the export line and the table are this task's output")]
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
-use gpupool_testbed::{Cluster, Health, Node, Standing, Tool, cache, folder_of, holder};
+use gpupool_testbed::{
+    Cluster, Health, KubeletNode, Node, Product, Standing, Tool, cache, folder_of, holder,
+};
+
+use crate::{dist, setup, step};
 
 /// What the keeper says once the cluster is ready; anything else is why there is none.
 const READY: &str = "ready\n";
 
 /// What to do with the cluster.
-#[derive(Clone, Copy, Debug, clap::Subcommand)]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Action {
     /// Starts a cluster in the background and prints the KUBECONFIG to export.
-    Up {
-        /// How many nodes without a kubelet it starts with.
-        #[arg(long, default_value_t = 1)]
-        nodes: u32,
-    },
+    Up(Shape),
     /// Ends the cluster and removes everything that belonged to it.
     Down,
     /// Says which components run, where, and how they are doing.
@@ -33,10 +33,24 @@ pub(crate) enum Action {
     /// Holds the cluster; `up` starts it.
     #[command(hide = true)]
     Keep {
-        /// As for `up`.
+        #[command(flatten)]
+        shape: Shape,
+        /// What `cargo xtask dist` laid out, where the nodes have cards.
         #[arg(long)]
-        nodes: u32,
+        dist: Option<PathBuf>,
     },
+}
+
+/// What the cluster is to be like.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Shape {
+    /// How many nodes it has.
+    #[arg(long, default_value_t = 1)]
+    nodes: u32,
+    /// Simulated cards of each node: how many, or which, such as 2xA100-80GB,1xT4. The nodes then have a real kubelet
+    /// and containerd, and gpupool is installed; needs root [default: none, and kwok plays the nodes]
+    #[arg(long, value_name = "CARDS")]
+    cards: Option<String>,
 }
 
 /// Does it; the exit code says whether there is a healthy cluster, or none any more after `down`.
@@ -46,11 +60,11 @@ pub(crate) enum Action {
 pub(crate) fn run(action: Action) -> anyhow::Result<ExitCode> {
     let folder = cache()?.join("people");
     match action {
-        Action::Up { nodes } => up(&folder, nodes),
+        Action::Up(shape) => up(&folder, &shape),
         Action::Down => down(&folder),
         Action::Status => status(&folder),
         Action::Env => env(&folder),
-        Action::Keep { nodes } => keep(&folder, nodes),
+        Action::Keep { shape, dist } => keep(&folder, &shape, dist),
     }
 }
 
@@ -91,7 +105,12 @@ impl Found {
     }
 }
 
-fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
+fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
+    if shape.cards.is_some() && !rustix::process::geteuid().is_root() {
+        return Ok(refuse(
+            "nodes with cards have a real kubelet, which needs root: try again as root, or without --cards",
+        ));
+    }
     match Found::look(folder)? {
         Found::Running(keeper, standing) => {
             eprintln!("a cluster is up already, held by process {keeper}");
@@ -105,9 +124,22 @@ fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
     // Here rather than in the keeper, so that whoever waits for minutes sees why.
     folder_of(Tool::Kube)?;
     folder_of(Tool::Kwok)?;
-    eprintln!("starting etcd, API server, scheduler, controller-manager and kwok (about 10 seconds)");
-    let mut keeper = Command::new(std::env::current_exe()?)
-        .args(["cluster", "keep", "--nodes", &nodes.to_string()])
+    let mut keeper = Command::new(std::env::current_exe()?);
+    keeper.args(["cluster", "keep", "--nodes", &shape.nodes.to_string()]);
+    if let Some(cards) = &shape.cards {
+        setup::provide(setup::NODES)?;
+        for tool in [Tool::Init, Tool::Containerd, Tool::Helm] {
+            folder_of(tool)?;
+        }
+        keeper.args(["--cards", cards]).arg("--dist").arg(dist::build()?);
+        eprintln!(
+            "starting a control plane and {} nodes, and installing gpupool (about a minute)",
+            shape.nodes
+        );
+    } else {
+        eprintln!("starting etcd, API server, scheduler, controller-manager and kwok (about 10 seconds)");
+    }
+    let mut keeper = keeper
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -131,11 +163,10 @@ fn up(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the cluster and holds it until this process is ended; the kernel ends the components with it.
-fn keep(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
+fn keep(folder: &Path, shape: &Shape, dist: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The terminal that `up` was typed in may be closed.
     rustix::process::setsid().context("cannot leave the terminal")?;
-    let nodes = (1..=nodes).map(|number| Node::new(format!("node-{number}")));
-    let _cluster = match Cluster::builder().folder(folder).nodes(nodes).start() {
+    let _cluster = match start(folder, shape, dist) {
         Ok(cluster) => cluster,
         Err(error) => {
             println!("{error}");
@@ -146,6 +177,23 @@ fn keep(folder: &Path, nodes: u32) -> anyhow::Result<ExitCode> {
     loop {
         std::thread::park();
     }
+}
+
+fn start(folder: &Path, shape: &Shape, dist: Option<PathBuf>) -> Result<Cluster, gpupool_testbed::Error> {
+    let names = (1..=shape.nodes).map(|number| format!("node-{number}"));
+    let (Some(cards), Some(dist)) = (&shape.cards, dist) else {
+        return Cluster::builder().folder(folder).nodes(names.map(Node::new)).start();
+    };
+    let product = Product::new(step::root(), &dist);
+    let mut builder =
+        Cluster::builder().folder(folder).image(product.image()?).image(product.published_image()?);
+    for name in names {
+        let node = KubeletNode::new(name).label("alibabacloud.com/node-type", "reserved");
+        builder = builder.kubelet_node(node.cards(product.cards(cards)));
+    }
+    let mut cluster = builder.start()?;
+    product.install(&mut cluster, &serde_json::json!({}))?;
+    Ok(cluster)
 }
 
 fn down(folder: &Path) -> anyhow::Result<ExitCode> {

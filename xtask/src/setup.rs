@@ -32,9 +32,22 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Checks every need and installs what is missing.
+/// What nodes with a kubelet need of the machine, beside the programs that are built. Only root can have such nodes.
+pub(crate) const NODES: &[Need] = &[
+    Need { what: "runc", probe: &["runc", "--version"], package: "runc" },
+    Need { what: "iproute2", probe: &["ip", "-V"], package: "iproute2" },
+    Need { what: "iptables", probe: &["iptables", "--version"], package: "iptables" },
+    Need {
+        what: "plug-ins for container networks",
+        probe: &["sh", "-c", "test -e /usr/lib/cni/bridge || test -e /opt/cni/bin/bridge"],
+        package: "containernetworking-plugins",
+    },
+];
+
+/// Checks every need and installs what is missing; for root, that of nodes with a kubelet too.
 pub(crate) fn prepare() -> anyhow::Result<()> {
-    provide(NEEDS)
+    provide(NEEDS)?;
+    if rustix::process::geteuid().is_root() { provide(NODES) } else { Ok(()) }
 }
 
 /// Checks these needs and installs what is missing.

@@ -1,13 +1,19 @@
 //! Starts a cluster, prints its folder, and holds the cluster until it is killed or its standard input ends.
 //!
-//! `cargo run -p gpupool-testbed --example hold`
+//! `cargo run -p gpupool-testbed --example hold`; with `-- --kubelet` its node has a kubelet, which needs root.
 
 use std::io::{Read, Write};
 
-use gpupool_testbed::{Cluster, Error, Node};
+use gpupool_testbed::{Cluster, Error, KubeletNode, Node};
 
 fn main() -> Result<(), Error> {
-    let cluster = Cluster::builder().node(Node::new("n1")).start()?;
+    let builder = Cluster::builder();
+    let builder = if std::env::args().any(|argument| argument == "--kubelet") {
+        builder.kubelet_node(KubeletNode::new("n1"))
+    } else {
+        builder.node(Node::new("n1"))
+    };
+    let cluster = builder.start()?;
     let mut ignored = Vec::new();
     // Whoever cannot be told the folder has gone, and so does the cluster.
     if writeln!(std::io::stdout(), "{}", cluster.folder().display()).is_ok() {

@@ -17,6 +17,7 @@ use crate::standing::Standing;
 use crate::{Error, Image, Kubectl, KubeletNode, Node, programs, readiness};
 
 const APISERVER: &str = "kube-apiserver";
+const ETCD: &str = "etcd";
 const SCHEDULER: &str = "kube-scheduler";
 
 /// The scheduler's configuration in the cluster's folder, where there is one.
@@ -294,7 +295,7 @@ impl Cluster {
         // Containers have the longest way to go.
         self.start_hosts(kubelet_nodes)?;
         self.start_component(etcd)?;
-        readiness::etcd(&mut self.components, &etcd_socket(&self.folder))?;
+        self.wait_for(&[ETCD])?;
         self.start_component(apiserver)?;
         let images = self.import_images(kubelet_nodes)?;
         self.wait_for(&[APISERVER])?;
@@ -351,6 +352,9 @@ impl Cluster {
     }
 
     fn wait_for(&mut self, names: &[&str]) -> Result<(), Error> {
+        if names.contains(&ETCD) {
+            readiness::etcd(&mut self.components, &etcd_socket(&self.folder))?;
+        }
         readiness::addresses(&mut self.components, names, &self.programs.0, &self.credentials)
     }
 

@@ -23,6 +23,11 @@ const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 /// How long the kernel may take to let go of a group whose last process has been waited for.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// The name of the control group that holds all nodes of the cluster in this folder, from the root of the hierarchies.
+pub fn control_group(folder: &Path) -> String {
+    ControlGroup::of(folder).name
+}
+
 /// The groups of the cluster in this folder.
 #[derive(Debug)]
 pub(crate) struct ControlGroup {
@@ -37,19 +42,23 @@ impl ControlGroup {
         Self { name: format!("gpupool-testbed-{short:016x}") }
     }
 
-    /// Makes the group of a node and gives its name, as the kubelet's `cgroupRoot` wants it.
+    /// The group of a node, from the root of the hierarchies.
+    pub(crate) fn path_of(&self, node: &str) -> String {
+        format!("/{}/{node}", self.name)
+    }
+
+    /// Makes the group of a node and gives its path, as the kubelet's `cgroupRoot` wants it.
     pub(crate) fn make(&self, node: &str) -> Result<String, Error> {
         check_version_2(Path::new(ROOT))?;
-        let name = format!("{}/{node}", self.name);
         for hierarchy in hierarchies()? {
-            let group = hierarchy.join(&name);
+            let group = hierarchy.join(&self.name).join(node);
             fs::create_dir_all(&group).map_err(Error::file("create the control group", &group))?;
             let parent = hierarchy.join(&self.name);
             for group in [&parent, &group] {
                 hand_down(group, hierarchy == Path::new(ROOT))?;
             }
         }
-        Ok(format!("/{name}"))
+        Ok(self.path_of(node))
     }
 
     /// Removes the groups of all nodes. No process may be in them any more; those that are just ending are waited for.

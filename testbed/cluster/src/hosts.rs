@@ -162,12 +162,22 @@ impl Cluster {
         tied::spawn_in(command, &place).map_err(|source| Error::Spawn { name, source })
     }
 
-    /// A command for containerd's own client on this node, to be started by [`Cluster::spawn_on`].
-    pub fn ctr<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<Command, Error> {
-        let mut command = Command::new(folder_of(Tool::Containerd)?.join("ctr"));
-        command.args(["--address", containerd::SOCKET]).args(arguments);
-        command.stdin(Stdio::null());
-        Ok(command)
+    /// Starts a container on a node past the kubelet, with these CDI devices; its output and end are the process's.
+    pub fn spawn_container(
+        &self,
+        node: &str,
+        id: &str,
+        image: &str,
+        devices: &[&str],
+        arguments: &[&str],
+    ) -> Result<Child, Error> {
+        let mut ctr = Command::new(folder_of(Tool::Containerd)?.join("ctr"));
+        ctr.args(["--address", containerd::SOCKET, "--namespace", "k8s.io", "run", "--rm", "--cgroup"]);
+        ctr.arg(format!("{}/{id}", ControlGroup::of(&self.folder).path_of(node)));
+        devices.iter().for_each(|device| _ = ctr.args(["--device", device]));
+        ctr.args([image, id]).args(arguments);
+        ctr.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.spawn_on(node, ctr)
     }
 
     /// Where a process of this machine finds a file of a node; only files in `/run`, `/var/lib` and `/var/log`.

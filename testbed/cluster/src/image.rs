@@ -19,7 +19,7 @@ use crate::Error;
 const TOOLS: &[&str] = &[
     "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "grep", "head", "id", "kill",
     "ln", "ls", "mkdir", "mv", "ps", "rm", "sed", "seq", "sh", "sleep", "sort", "stat", "tail", "tee",
-    "touch", "tr", "true", "wc",
+    "timeout", "touch", "tr", "true", "wc",
 ];
 
 /// Libraries that a system with the GNU C library has, beside the C library: those of programs that come later.
@@ -42,7 +42,8 @@ enum Entry {
     Folder(u32),
     /// A copy of a file of this machine.
     Copy(PathBuf),
-    Text(String),
+    /// A file with this content and mode.
+    Content(Vec<u8>, u32),
     Link(String),
 }
 
@@ -75,7 +76,7 @@ impl Image {
     /// Adds a file with this text.
     #[must_use]
     pub fn text(mut self, path: impl AsRef<Path>, text: impl Into<String>) -> Self {
-        self.add(path.as_ref(), Entry::Text(text.into()));
+        self.add(path.as_ref(), Entry::Content(text.into().into_bytes(), 0o644));
         self
     }
 
@@ -87,6 +88,16 @@ impl Image {
             image.add(&library, Entry::Copy(library.clone()));
         }
         Ok(image)
+    }
+
+    /// Adds a program that was made for this image and is not kept.
+    pub(crate) fn made_program(mut self, path: impl AsRef<Path>, from: &Path) -> Result<Self, Error> {
+        for library in libraries(from)? {
+            self.add(&library, Entry::Copy(library.clone()));
+        }
+        let content = fs::read(from).map_err(Error::file("read", from))?;
+        self.add(path.as_ref(), Entry::Content(content, 0o755));
+        Ok(self)
     }
 
     /// Adds bash, the usual small tools and what programs for the GNU C library expect.
@@ -132,9 +143,9 @@ impl Image {
                 Entry::Folder(mode) => {
                     layer.append_data(&mut header(EntryType::Directory, 0, *mode), path, io::empty())?;
                 }
-                Entry::Text(text) => {
-                    let mut header = header(EntryType::Regular, text.len() as u64, 0o644);
-                    layer.append_data(&mut header, path, text.as_bytes())?;
+                Entry::Content(content, mode) => {
+                    let mut header = header(EntryType::Regular, content.len() as u64, *mode);
+                    layer.append_data(&mut header, path, &content[..])?;
                 }
                 Entry::Link(target) => {
                     layer.append_link(&mut header(EntryType::Symlink, 0, 0o777), path, target)?;

@@ -91,6 +91,7 @@ mod tied;
 
 pub use cards::{CDI_DEVICE, DRIVER, STATE};
 pub use cluster::{Builder, Cluster};
+pub use control_group::control_group;
 pub use error::Error;
 pub use home::{holder, remove_remains};
 pub use image::Image;

@@ -2,7 +2,7 @@
 //!
 //! The only part of this room that knows what is being tried here; everything else offers a Kubernetes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -45,10 +45,11 @@ impl Product {
     }
 
     /// The published image: a shell, `sleep`, a C library, and `gpu`, a small GPU program that does what its arguments
-    /// say, such as `gpu init retain alloc 1073741824 sleep 60000`. The folder is where that is compiled (with gcc).
-    pub fn published_image(&self, folder: &Path) -> Result<Image, Error> {
+    /// say, such as `gpu init retain alloc 1073741824 sleep 60000` (milliseconds). It is compiled with gcc.
+    pub fn published_image(&self) -> Result<Image, Error> {
         let source = self.source.join("crates/shim/tests/programs/gpu.c");
-        let program = folder.join("gpu");
+        let folder = tempfile::tempdir().map_err(Error::file("create a folder in", std::env::temp_dir()))?;
+        let program = folder.path().join("gpu");
         let mut gcc = Command::new("gcc");
         gcc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).arg("-ldl");
         let output = gcc.output().map_err(|source| Error::Spawn { name: "gcc".to_owned(), source })?;
@@ -56,7 +57,7 @@ impl Product {
             let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
             return Err(Error::Compile { file: source.display().to_string(), said });
         }
-        Image::new(PUBLISHED_IMAGE).shell()?.program("usr/bin/gpu", program)
+        Image::new(PUBLISHED_IMAGE).shell()?.made_program("usr/bin/gpu", &program)
     }
 
     /// The chart's folder.

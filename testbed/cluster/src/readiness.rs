@@ -82,15 +82,25 @@ pub(crate) fn await_command(kube: &Path, credentials: &Credentials, limit: Durat
     command
 }
 
-/// Waits until the addresses of the named components answer that all is well.
+/// Whether a component is asked on a socket rather than at a URL.
+pub(crate) fn is_socket(address: &str) -> bool {
+    address.starts_with('/')
+}
+
+/// Waits until the URLs of the named components answer that all is well.
 pub(crate) fn addresses(
     components: &mut [Component],
     names: &[&str],
     kube: &Path,
     credentials: &Credentials,
 ) -> Result<(), Error> {
+    let asked = components.iter().filter(|it| names.contains(&it.name())).filter_map(Component::address);
+    let urls: Vec<&str> = asked.filter(|address| !is_socket(address)).collect();
+    if urls.is_empty() {
+        return Ok(());
+    }
     let mut command = await_command(kube, credentials, LIMIT);
-    command.args(components.iter().filter(|it| names.contains(&it.name())).filter_map(Component::address));
+    command.args(urls);
     let what = format!("{} did not become ready", names.join(" and "));
     wait_for_program(components, &what, command)
 }

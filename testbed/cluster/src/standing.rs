@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::authority::Credentials;
 use crate::component::Component;
-use crate::readiness::{await_command, etcd_healthy};
+use crate::readiness::{await_command, etcd_healthy, is_socket};
 use crate::{Error, home};
 
 /// The description's name in the cluster's folder.
@@ -134,10 +134,6 @@ impl Standing {
         processes.iter().for_each(wait_for_end);
         home::remove_remains(folder)
     }
-}
-
-fn is_socket(address: &str) -> bool {
-    address.starts_with('/')
 }
 
 /// Judges a component by its process and by what it, or `await` for it, answered.

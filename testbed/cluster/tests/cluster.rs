@@ -168,7 +168,9 @@ fn a_cluster_ends_with_the_process_that_started_it_even_when_that_is_killed() {
     process.wait().unwrap();
     eventually("a component outlived the process that started it", || !pids.iter().any(|pid| runs(*pid)));
     assert_eq!(holder(&folder).unwrap(), None);
-    assert!(remove_remains(&folder).unwrap() && !folder.exists());
+    // Another cluster that is just starting may have removed it already.
+    remove_remains(&folder).unwrap();
+    assert!(!folder.exists());
 }
 
 #[test]
