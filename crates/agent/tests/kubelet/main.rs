@@ -1,0 +1,15 @@
+//! The agent on a node with a real kubelet and a real container runtime, under a real API server. Policy and limits are
+//! written here as the control plane would write them; nothing else of gpupool runs.
+//!
+//! These tests need root, and `GPUPOOL_DIST`; without them they fail and say so. The cards are simulated.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is all test code, its helpers included"
+)]
+
+mod fixed;
+mod pool;
+mod scene;

@@ -1,0 +1,159 @@
+//! `share-pool`, from the node's label to a pre-emption, and through restarts of the agent and of the kubelet.
+
+use serde_json::Value;
+
+use crate::scene::{NODE, Scene};
+
+const RUNNING: Option<u64> = Some(2);
+const READY: Option<u64> = Some(1);
+const HIBERNATING: Option<u64> = Some(0);
+
+#[test]
+fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_of_a_preemption() {
+    let mut scene = Scene::start("share-pool");
+    names_its_cards(&scene);
+    a_pod_starts_hibernating_and_sees_the_cards(&scene);
+    a_program_takes_a_card(&scene);
+    who_finds_no_room_waits_and_reads_its_place(&scene);
+    an_agent_that_starts_again_knows_everybody(&mut scene);
+    a_pod_whose_time_is_up_makes_room_and_both_are_told(&scene);
+    a_kubelet_that_starts_again_gets_the_plugins_back(&mut scene);
+    a_deleted_pod_leaves_the_pool(&scene);
+    without_a_policy_nothing_is_advertised(&scene);
+    scene.stop();
+}
+
+fn state(scene: &Scene, pod: &str) -> Option<u64> {
+    scene.figure("DCGM_FI_POOLING_STATUS", pod)
+}
+
+fn names_its_cards(scene: &Scene) {
+    let annotation =
+        || scene.object("node", NODE)["metadata"]["annotations"]["gpupool.io/pool-cards"].clone();
+    scene.until("the cards on the node", || annotation().is_string());
+    let cards: Value = serde_json::from_str(annotation().as_str().unwrap()).unwrap();
+    let cards = cards.as_array().unwrap();
+    assert_eq!(cards.len(), 2);
+    assert!(
+        cards
+            .iter()
+            .all(|card| card["healthy"] == true && card["uuid"].as_str().unwrap().starts_with("GPU-"))
+    );
+}
+
+fn a_pod_starts_hibernating_and_sees_the_cards(scene: &Scene) {
+    for pod in ["one", "two", "three"] {
+        scene.create(pod, "share-pool", 10, 100);
+    }
+    for pod in ["one", "two", "three"] {
+        scene.wait_for_running(pod);
+        assert_eq!(state(scene, pod), HIBERNATING);
+    }
+    let shown = scene.shell("one", "nvidia-smi");
+    assert!(shown.contains("NVIDIA-SMI"), "{shown}");
+    let listed = scene.shell("one", "nvidia-smi -L; cat /etc/ld.so.preload; ls /run/gpupool");
+    assert!(
+        listed.contains("GPU 0:") && listed.contains("libgpupool.so") && listed.contains("agent.sock"),
+        "{listed}"
+    );
+    assert!(scene.status().leases.is_empty(), "NVML never takes a lease");
+}
+
+fn a_program_takes_a_card(scene: &Scene) {
+    scene.start_program("one");
+    scene.until("one to run", || state(scene, "one") == RUNNING);
+    scene.until("its memory in the metrics", || {
+        scene.figure("DCGM_FI_DEV_FB_USED", "one").is_some_and(|mebibytes| mebibytes >= 1024)
+    });
+    assert_eq!(scene.status().leases[0].pod, "default/one");
+}
+
+fn who_finds_no_room_waits_and_reads_its_place(scene: &Scene) {
+    scene.start_program("two");
+    scene.until("two to run", || state(scene, "two") == RUNNING);
+    scene.start_program("three");
+    scene.until("three to wait", || state(scene, "three") == READY);
+    assert_eq!(scene.figure("DCGM_FI_POOLING_POSITION", "three"), Some(1));
+    scene.until("three's waiting line", || {
+        let said = scene.shell("three", "cat /tmp/said");
+        said.contains("You have been waiting for ") && said.contains(" seconds. Approximate position: 1")
+    });
+}
+
+fn an_agent_that_starts_again_knows_everybody(scene: &mut Scene) {
+    let before = scene.status();
+    scene.kill_agent();
+    scene.start_agent();
+    let after = scene.status();
+    let leases = |status: &gpupool_agent::control::Status| -> Vec<(String, u64, String)> {
+        status.leases.iter().map(|one| (one.pod.clone(), one.lease, one.card_uuid.clone())).collect()
+    };
+    assert_eq!(leases(&before), leases(&after));
+    assert_eq!(after.queue[0].pod, "default/three");
+    scene.until("the percentages to be advertised again", || scene.allocatable() == ["200", "200"]);
+    assert_eq!(leases(&scene.status()), leases(&before), "the API server's list changed the leases");
+}
+
+fn a_pod_whose_time_is_up_makes_room_and_both_are_told(scene: &Scene) {
+    let qos = r#"gpupool.io/share-qos={"preemptEnabled":true,"podMaxDurationMinutes":2}"#;
+    scene.cluster.kubectl(["annotate", "node", NODE, qos]).unwrap();
+    scene.until("three to run", || state(scene, "three") == RUNNING);
+    scene.until("one to hibernate", || state(scene, "one") == HIBERNATING);
+    let told = |pod: &str| {
+        scene.until(&format!("{pod} to be told"), || {
+            scene.condition(pod, "Interruption.GPUShareReclaim").is_some()
+        });
+        scene.condition(pod, "Interruption.GPUShareReclaim").unwrap()
+    };
+    let (victim, beneficiary) = (told("one"), told("three"));
+    assert_eq!(victim["status"], "True");
+    assert_eq!(victim["reason"], "GPUSharePreempted");
+    assert_eq!(victim["message"], "GPU is preempted by three.");
+    assert_eq!(beneficiary["reason"], "GPUSharePreempt");
+    assert_eq!(beneficiary["message"], "GPU is preempted from one.");
+    assert_eq!(victim["lastProbeTime"], victim["lastTransitionTime"]);
+    for (pod, reason, message) in [
+        ("one", "GPUSharePreempted", "GPU is preempted by three."),
+        ("three", "GPUSharePreempt", "GPU is preempted from one."),
+    ] {
+        let described = scene.cluster.kubectl(["describe", "pod", pod]).unwrap();
+        let event = described.lines().find(|line| line.contains(message) && line.contains("Warning"));
+        let words: Vec<&str> = event.unwrap_or_default().split_whitespace().collect();
+        assert!(words.contains(&reason) && words.contains(&"gpushare"), "{described}");
+    }
+    // Nobody else is to be pre-empted in what follows.
+    let calm = r#"gpupool.io/share-qos={"preemptEnabled":false,"podMaxDurationMinutes":120}"#;
+    scene.cluster.kubectl(["annotate", "--overwrite", "node", NODE, calm]).unwrap();
+    scene.until("pre-emption to be off", || !scene.status().qos.preempt_enabled);
+}
+
+fn a_kubelet_that_starts_again_gets_the_plugins_back(scene: &mut Scene) {
+    let kubelet = format!("kubelet@{NODE}");
+    let registered = |scene: &Scene| scene.log().matches("is registered with the kubelet").count();
+    let before = registered(scene);
+    let leases = scene.status().leases.len();
+    scene.cluster.kill(&kubelet).unwrap();
+    scene.cluster.start_again(&kubelet).unwrap();
+    scene.until("both plugins to register again", || registered(scene) >= before + 2);
+    scene.until("the percentages to be advertised again", || scene.allocatable() == ["200", "200"]);
+    scene.create("late", "share-pool", 10, 50);
+    scene.wait_for_running("late");
+    assert_eq!(scene.status().leases.len(), leases);
+}
+
+fn a_deleted_pod_leaves_the_pool(scene: &Scene) {
+    scene.stop_program("three");
+    scene.until("three to hibernate", || state(scene, "three") == HIBERNATING);
+    // One that runs is deleted with its program.
+    for pod in ["two", "three", "one", "late"] {
+        scene.cluster.kubectl(["delete", "pod", pod, "--timeout=240s"]).unwrap();
+    }
+    scene
+        .until("the pool to be empty", || scene.status().pods.is_empty() && scene.status().leases.is_empty());
+    assert_eq!(state(scene, "one"), None, "a pod that is gone leaves no series");
+}
+
+fn without_a_policy_nothing_is_advertised(scene: &Scene) {
+    scene.cluster.kubectl(["label", "node", NODE, "gpupool.io/share-policy-"]).unwrap();
+    scene.until("nothing to be advertised", || scene.allocatable() == ["0", "0"]);
+}
