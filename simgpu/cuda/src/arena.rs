@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const ALIGNMENT: u64 = PAGE;
 /// Size of a shared mapping in bytes.
 const CHUNK: u64 = 1 << 30;
+/// The same where addresses have 32 bits.
+const LOW_CHUNK: u64 = 128 << 20;
 /// Blocks from this size on have a mapping of their own.
 const LARGE: u64 = 64 << 20;
 /// A freed block from this size on gives its pages back.
@@ -25,6 +27,8 @@ pub(crate) struct Arena {
     by_length: BTreeSet<(u64, u64)>,
     /// Shared mappings: starts.
     chunks: Vec<u64>,
+    /// Whether its addresses have 32 bits.
+    low: bool,
 }
 
 const fn block_size(size: u64) -> u64 {
@@ -32,14 +36,18 @@ const fn block_size(size: u64) -> u64 {
 }
 
 impl Arena {
-    pub(crate) const fn new() -> Self {
-        Self { by_start: BTreeMap::new(), by_length: BTreeSet::new(), chunks: Vec::new() }
+    pub(crate) const fn new(low: bool) -> Self {
+        Self { by_start: BTreeMap::new(), by_length: BTreeSet::new(), chunks: Vec::new(), low }
+    }
+
+    const fn chunk(&self) -> u64 {
+        if self.low { LOW_CHUNK } else { CHUNK }
     }
 
     /// The address of a new block of at least `size` bytes; `None` where the system has no room.
     pub(crate) fn allocate(&mut self, size: u64) -> Option<u64> {
         if size >= LARGE {
-            return map(size.checked_next_multiple_of(PAGE)?);
+            return map(size.checked_next_multiple_of(PAGE)?, self.low);
         }
         let size = block_size(size);
         if let Some(&(length, start)) = self.by_length.range((size, 0)..).next() {
@@ -49,9 +57,9 @@ impl Arena {
             }
             return Some(start);
         }
-        let chunk = map(CHUNK)?;
+        let chunk = map(self.chunk(), self.low)?;
         self.chunks.push(chunk);
-        self.add_free(chunk + size, CHUNK - size);
+        self.add_free(chunk + size, self.chunk() - size);
         Some(chunk)
     }
 
@@ -85,7 +93,7 @@ impl Arena {
 
     /// Whether `address` lies in a shared mapping, in use or not.
     pub(crate) fn covers(&self, address: u64) -> bool {
-        self.chunks.iter().any(|&chunk| (chunk..chunk + CHUNK).contains(&address))
+        self.chunks.iter().any(|&chunk| (chunk..chunk + self.chunk()).contains(&address))
     }
 
     fn add_free(&mut self, start: u64, length: u64) {
@@ -99,13 +107,29 @@ impl Arena {
     }
 }
 
-fn map(size: u64) -> Option<u64> {
+/// Asks for an address of 32 bits, where a system can be asked.
+#[cfg(target_arch = "x86_64")]
+const LOW: libc::c_int = libc::MAP_32BIT;
+/// See above.
+#[cfg(not(target_arch = "x86_64"))]
+const LOW: libc::c_int = 0;
+
+fn map(size: u64, low: bool) -> Option<u64> {
     let size = usize::try_from(size).ok()?;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let kind = if low { kind | LOW } else { kind };
     // SAFETY: a new mapping at an address of the kernel's choice.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0) };
-    (start != libc::MAP_FAILED).then_some(start as u64)
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let start = start as u64;
+    if low && start + size as u64 > u64::from(u32::MAX) {
+        unmap(start, size as u64);
+        return None;
+    }
+    Some(start)
 }
 
 fn unmap(start: u64, size: u64) {
@@ -130,7 +154,7 @@ mod tests {
 
     #[test]
     fn freed_neighbours_become_one_block_again() {
-        let mut arena = Arena::new();
+        let mut arena = Arena::new(false);
         let blocks: Vec<_> = (0..64).map(|_| arena.allocate(1 << 20).unwrap()).collect();
         for block in blocks.iter().step_by(2).chain(blocks.iter().skip(1).step_by(2)) {
             arena.free(*block, 1 << 20);
@@ -142,7 +166,7 @@ mod tests {
 
     #[test]
     fn blocks_never_overlap() {
-        let mut arena = Arena::new();
+        let mut arena = Arena::new(false);
         let mut blocks: Vec<(u64, u64)> = Vec::new();
         for round in 0..4000_u64 {
             if round % 3 == 2 {

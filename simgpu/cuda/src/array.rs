@@ -125,6 +125,11 @@ impl Descriptor {
         bytes.and_then(|bytes| bytes.checked_next_multiple_of(WHOLE)).ok_or(CuError::OUT_OF_MEMORY)
     }
 
+    /// The same for an array whose memory is brought by somebody else.
+    pub(crate) const fn without_memory(self) -> Self {
+        Self { flags: self.flags | DEFERRED, ..self }
+    }
+
     pub(crate) const fn sparse(&self) -> bool {
         self.flags & SPARSE != 0
     }

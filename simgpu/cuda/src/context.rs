@@ -22,6 +22,14 @@ use crate::{
 
 /// How many of `CUlimit`'s numbers are kept.
 pub(crate) const LIMITS: usize = 7;
+/// Stack, printf buffer, heap, nesting, pending launches, L2 fetch size, persisting L2.
+const FIRST_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
+/// Those that take memory.
+pub(crate) const STACK_SIZE: usize = 0;
+const PRINTF_SIZE: usize = 1;
+const HEAP_SIZE: usize = 2;
+/// What limits take of the card comes in multiples of this many bytes.
+const LIMIT_STEP: u64 = 2 << 20;
 
 /// A context.
 #[derive(Debug)]
@@ -37,7 +45,7 @@ pub(crate) struct Context {
     /// What `cuCtxGetId` answers; not even a primary context gets it twice.
     pub(crate) id: u64,
     pub(crate) api_version: u32,
-    pub(crate) limits: Mutex<[usize; LIMITS]>,
+    limits: Mutex<[usize; LIMITS]>,
     pub(crate) cache_config: AtomicU32,
     pub(crate) shared_config: AtomicU32,
 }
@@ -111,8 +119,7 @@ impl Context {
             flags: AtomicU32::new(flags),
             id: IDS.fetch_add(1, Relaxed),
             api_version,
-            // Stack, printf buffer, heap, nesting, pending launches, L2 fetch size, persisting L2.
-            limits: Mutex::new([1024, 1 << 20, 8 << 20, 2, 2048, 64, 0]),
+            limits: Mutex::new(FIRST_LIMITS),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(1),
         });
@@ -127,8 +134,43 @@ impl Context {
             let _ = context.engine().end().wait();
         }
         life::end_of_context(&context);
-        ready()?.process()?.close_context(context.card.index());
+        let process = ready()?.process()?;
+        let extra = context.memory_of(&lock(&context.limits));
+        process.give_memory(context.card.index(), extra);
+        process.close_context(context.card.index());
         Ok(())
+    }
+
+    /// The value of a limit.
+    pub(crate) fn limit(&self, place: usize) -> usize {
+        lock(&self.limits)[place]
+    }
+
+    /// Sets a limit. Some take memory of the card; where that is not there nothing changes.
+    pub(crate) fn set_limit(&self, place: usize, value: usize) -> Res {
+        let process = ready()?.process()?;
+        let mut limits = lock(&self.limits);
+        let mut new = *limits;
+        new[place] = value;
+        let (before, after) = (self.memory_of(&limits), self.memory_of(&new));
+        if after > before {
+            process.take_memory(self.card.index(), after - before)?;
+        } else {
+            process.give_memory(self.card.index(), before - after);
+        }
+        *limits = new;
+        Ok(())
+    }
+
+    /// What limits above their first values take of the card in bytes, besides the context itself: a stack for every
+    /// thread that can be resident, the buffer of `printf`, the heap of kernels.
+    fn memory_of(&self, limits: &[usize; LIMITS]) -> u64 {
+        let model = self.card.model();
+        let threads = u64::from(model.multiprocessors) * u64::from(model.threads_per_multiprocessor);
+        let above = |place: usize| (limits[place] as u64).saturating_sub(FIRST_LIMITS[place] as u64);
+        let stacks = above(STACK_SIZE).saturating_mul(threads);
+        let all = stacks.saturating_add(above(PRINTF_SIZE)).saturating_add(above(HEAP_SIZE));
+        all.checked_next_multiple_of(LIMIT_STEP).unwrap_or(u64::MAX)
     }
 
     /// Fails when the card is lost, or was since the context was made.

@@ -4,8 +4,8 @@ use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
 
 use crate::{
     context::{
-        CONTEXTS, Context, LIMITS, context, current, current_handle, current_unchecked, with_primary,
-        with_stack,
+        CONTEXTS, Context, LIMITS, STACK_SIZE, context, current, current_handle, current_unchecked,
+        with_primary, with_stack,
     },
     driver::{self, ready},
     entry::{entry, put, put_if_wanted},
@@ -13,13 +13,15 @@ use crate::{
     graph::capture,
     handles::{Handle, fresh},
     pool,
-    sync::lock,
 };
 
 /// Every flag that `cuCtxCreate` knows; the lowest three bits are the way of waiting.
 const FLAGS: u32 = 0xFF;
 /// Flag of every context since CUDA 11: memory of the host can be mapped.
 const MAP_HOST: u32 = 8;
+
+/// Most bytes of stack that a thread can have.
+const LARGEST_STACK: usize = 512 << 10;
 
 fn check_flags(flags: u32) -> Res {
     if flags & !FLAGS != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
@@ -238,13 +240,14 @@ entry! {
         Ok(())
     }
     cuCtxGetLimit(value: *mut usize, limit: i32) {
-        let context = current()?;
-        let limits = lock(&context.limits);
-        put(value, limits[limit_place(limit)?])
+        put(value, current()?.limit(limit_place(limit)?))
     }
     cuCtxSetLimit(limit: i32, value: usize) {
-        lock(&current()?.limits)[limit_place(limit)?] = value;
-        Ok(())
+        let (context, place) = (current()?, limit_place(limit)?);
+        if place == STACK_SIZE && value > LARGEST_STACK {
+            return Err(CuError::INVALID_VALUE);
+        }
+        context.set_limit(place, value)
     }
     cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
         current()?;

@@ -26,6 +26,7 @@ use simgpu_device::{Process, now_ns, sleep_until};
 use crate::{
     driver,
     error::{CuError, Res},
+    foreign::Foreign,
     sync::lock,
 };
 
@@ -45,6 +46,8 @@ pub(crate) enum Point {
     Later(Arc<Ticket>),
     /// When an idle card gets to what is submitted next, or when somebody asks.
     Next(Arc<Ticket>, &'static Engine),
+    /// What another process tells.
+    Foreign(Arc<Foreign>),
 }
 
 /// The end of a piece of queued work, once it is known.
@@ -92,6 +95,7 @@ impl Point {
                 engine.settle();
                 ticket.wait()
             }
+            Self::Foreign(foreign) => Ok(foreign.wait()),
         }
     }
 
@@ -104,6 +108,7 @@ impl Point {
                 engine.settle();
                 ticket.get().transpose()?
             }
+            Self::Foreign(foreign) => foreign.get(),
         };
         end.filter(|&end| end <= now_ns()).ok_or(CuError::NOT_READY)
     }

@@ -51,6 +51,8 @@ impl CuError {
     pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(906);
     pub(crate) const CAPTURED_EVENT: Self = Self(907);
     pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
+    pub(crate) const INVALID_RESOURCE_TYPE: Self = Self(914);
+    pub(crate) const INVALID_RESOURCE_CONFIGURATION: Self = Self(915);
     pub(crate) const UNKNOWN: Self = Self(999);
 }
 

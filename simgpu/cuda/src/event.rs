@@ -1,11 +1,8 @@
 //! Events: moments in streams.
 
-use std::sync::{
-    Arc, Mutex, OnceLock,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use simgpu_device::{Counted, Segment, now_ns};
+use simgpu_device::{Counted, now_ns};
 
 use crate::{
     context::{context, current},
@@ -13,6 +10,7 @@ use crate::{
     engine::Point,
     entry::{entry, put},
     error::{CuError, Res},
+    foreign::Foreign,
     graph::{
         capture::{self, Recording},
         node::Work,
@@ -28,10 +26,6 @@ use crate::{
 const NO_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`.
 const INTERPROCESS: u32 = 4;
-
-/// In an event's page: it was never recorded, or its moment is not known yet.
-const NEVER: u64 = 0;
-const UNKNOWN: u64 = u64::MAX;
 
 /// What an event was last recorded for.
 #[derive(Debug, Clone)]
@@ -50,14 +44,7 @@ pub(crate) struct Event {
     flags: u32,
     moment: Mutex<Moment>,
     /// Where other processes see the moment, or put it.
-    page: OnceLock<Page>,
-}
-
-/// A word in memory that processes share: nanoseconds of the machine's clock.
-#[derive(Debug)]
-struct Page {
-    segment: Segment,
-    word: &'static AtomicU64,
+    page: OnceLock<Arc<Foreign>>,
 }
 
 pub(crate) static EVENTS: Registry<Event> = Registry::new();
@@ -95,39 +82,13 @@ pub(crate) fn record(handle: Handle, target: &Target, flags: u32) -> Res {
         }),
     };
     drop(capture);
-    if let (Some(page), Moment::Point(point)) = (event.page.get(), &moment) {
-        page.publish(point);
+    if let (Some(page), Moment::Point(point)) = (event.page.get(), &moment)
+        && let Some(call) = page.tell(point)
+    {
+        target.engine().submit_call(call)?;
     }
     *lock(&event.moment) = moment;
     Ok(())
-}
-
-impl Page {
-    /// Makes the page of a segment that this process holds.
-    fn of(segment: Segment) -> Res<Self> {
-        // SAFETY: a new mapping at a place of the system's choice, which stays until the process ends.
-        let start = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            ready()?.process()?.map_segment(&segment, 0, segment.bytes, None, protection)
-        };
-        let start = start.ok_or(CuError::OUT_OF_MEMORY)?;
-        // SAFETY: the mapping is a whole page, and every process changes the word as one.
-        Ok(Self { segment, word: unsafe { &*std::ptr::with_exposed_provenance(start) } })
-    }
-
-    /// Tells the moment. One that is not known yet is waited for: nobody else can tell the other process.
-    fn publish(&self, point: &Point) {
-        self.word.store(UNKNOWN, Relaxed);
-        self.word.store(point.known().unwrap_or_else(|_| now_ns()).max(1), Relaxed);
-    }
-
-    /// The moment as it was told last.
-    fn moment(&self) -> Moment {
-        match self.word.load(Relaxed) {
-            NEVER => Moment::Never,
-            end => Moment::Point(Point::At(end)),
-        }
-    }
 }
 
 /// What another process needs to open an event that was made for it.
@@ -137,11 +98,11 @@ pub(crate) fn share(event: Handle) -> Res<Token> {
         return Err(CuError::INVALID_VALUE);
     }
     if event.page.get().is_none() {
-        let page = Page::of(shared::create(0, 4096, Counted::Nowhere)?)?;
+        let page = Foreign::of(shared::create(0, 4096, Counted::Nowhere)?)?;
         if let Moment::Point(point) = &*lock(&event.moment) {
-            page.publish(point);
+            page.tell(&Point::At(point.known()?));
         }
-        let _ = event.page.set(page);
+        let _ = event.page.set(Arc::new(page));
     }
     let page = event.page.get().ok_or(CuError::UNKNOWN)?;
     Ok(Token::new(opened::EVENT, &page.segment, page.segment.bytes))
@@ -150,15 +111,9 @@ pub(crate) fn share(event: Handle) -> Res<Token> {
 /// Opens an event of another process.
 pub(crate) fn open(token: &Token) -> Res<Handle> {
     let context = current()?.handle;
-    let page = OnceLock::from(Page::of(token.segment(opened::EVENT)?)?);
+    let page = OnceLock::from(Arc::new(Foreign::of(token.segment(opened::EVENT)?)?));
     let (flags, moment) = (INTERPROCESS | NO_TIMING, Mutex::new(Moment::Never));
     Ok(EVENTS.add(Event { context, flags, moment, page }))
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        shared::drop(&self.segment);
-    }
 }
 
 /// Lets a stream wait for an event.
@@ -194,8 +149,8 @@ impl Event {
     fn last(&self) -> Moment {
         match (&*lock(&self.moment), self.page.get()) {
             (captured @ Moment::Captured(..), _) => captured.clone(),
-            (_, Some(page)) => page.moment(),
-            (own, None) => own.clone(),
+            (_, Some(page)) if page.is_told() => Moment::Point(Point::Foreign(Arc::clone(page))),
+            (own, _) => own.clone(),
         }
     }
 }

@@ -70,6 +70,11 @@ impl<T> Registry<T> {
         handles.into_iter().filter_map(|handle| objects.remove(&handle)).collect()
     }
 
+    /// The handle of the first object that `wanted` holds for.
+    pub(crate) fn handle_of(&self, wanted: impl Fn(&T) -> bool) -> Option<Handle> {
+        read(&self.0).iter().find(|(_, object)| wanted(object)).map(|(handle, _)| *handle)
+    }
+
     /// Shows every object to `look`, which must not come back here.
     pub(crate) fn each(&self, mut look: impl FnMut(&T)) {
         read(&self.0).values().for_each(|object| look(object));

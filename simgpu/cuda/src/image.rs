@@ -44,6 +44,8 @@ pub(crate) struct Image {
     pub(crate) variables: Vec<Variable>,
     /// The architecture it was made for, 10 × major + minor.
     pub(crate) architecture: u32,
+    /// How long the code is in bytes; what a card holds of it is about that.
+    pub(crate) length: u64,
 }
 
 impl Kernel {

@@ -11,7 +11,7 @@ use crate::{
     attributes::attribute,
     context::{Context, current},
     driver::settings,
-    entry::{entry, put},
+    entry::{entry, put, read},
     error::{CuError, Res},
     handles::Handle,
     module::{Function, function},
@@ -159,7 +159,11 @@ impl Launch {
     }
 }
 
-unsafe fn launch(
+/// Launches a kernel, or records that.
+///
+/// # Safety
+/// The driver API's contract: `parameters` has as many as the kernel needs, or is null.
+pub(crate) unsafe fn launch(
     handle: Handle,
     shape: Shape,
     stream: Handle,
@@ -194,6 +198,7 @@ fn check(
         return Err(CuError::INVALID_VALUE);
     }
     shape.check(context.card, &function)?;
+    function.load_in(context)?;
     let name = kernel.name.to_str().unwrap_or_default();
     let resident = || shape.resident(context.card, &function);
     Ok(settings().kernel_time.of(name, shape.blocks(), resident))
@@ -284,7 +289,62 @@ unsafe fn best_block(
     }
 }
 
+/// `CUDA_LAUNCH_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct OneOfMany {
+    function: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: Handle,
+    parameters: *mut *mut c_void,
+}
+
+/// Launches a kernel on several devices, each in a stream of its own.
+unsafe fn launch_many(list: *const OneOfMany, count: u32) -> Res {
+    if count == 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: the driver API's contract: a list of that many.
+    let all: Vec<_> =
+        (0..count as usize).map(|place| unsafe { read(list.wrapping_add(place)) }).collect::<Res<_>>()?;
+    let mut devices = Vec::new();
+    for one in &all {
+        let target = target(one.stream)?;
+        // The default streams have no device of their own, and a device takes part once.
+        if target.made().is_none() || devices.contains(&target.context().device) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        devices.push(target.context().device);
+    }
+    for one in all {
+        let OneOfMany { function, grid, block, shared, stream, parameters } = one;
+        let shape = Shape { grid, block, shared, cooperative: true };
+        // SAFETY: the driver API's contract.
+        unsafe { launch(function, shape, stream, parameters, std::ptr::null_mut())? };
+    }
+    Ok(())
+}
+
 entry! {
+    cuLaunchCooperativeKernelMultiDevice(list: *const OneOfMany, count: u32, flags: u32) {
+        if flags > 3 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        launch_many(list, count)
+    }
+    cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const Config) {
+        let (function, config, card) = (function(handle)?, read(config)?, current()?.card);
+        let shape =
+            Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+        put(out, i32::try_from(shape.resident(card, &function)).unwrap_or(i32::MAX))
+    }
+    cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const Config) {
+        function(handle)?;
+        read(config)?;
+        put(out, if attribute(current()?.card, 120) == 1 { 8 } else { 1 })
+    }
     cuLaunchKernel(
         handle: Handle,
         grid_x: u32, grid_y: u32, grid_z: u32,

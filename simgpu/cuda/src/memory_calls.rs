@@ -30,7 +30,7 @@ fn allocate(size: usize) -> Res<u64> {
 
 /// Frees device memory; waits for its card first, as the real call does. The pointer says whose it is: programs free
 /// without a current context too (numba does while it closes).
-fn free(pointer: u64) -> Res {
+pub(crate) fn free(pointer: u64) -> Res {
     if pointer == 0 {
         return Ok(());
     }

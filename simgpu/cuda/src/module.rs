@@ -5,7 +5,7 @@ use std::{
     ffi::{CStr, c_void},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI32, Ordering::Relaxed},
+        atomic::{AtomicI32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -22,6 +22,8 @@ use crate::{
 
 /// Shared memory that every block may ask for without further ado, in bytes.
 pub(crate) const DEFAULT_SHARED: u32 = 48 << 10;
+/// Code takes memory of the card in multiples of this many bytes.
+const CODE_STEP: u64 = 64 << 10;
 
 /// Code loaded into a context.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Module {
     /// The context it belongs to.
     pub(crate) context: Handle,
     image: Arc<Image>,
+    /// Where its code is.
+    code: u64,
     /// Address of each variable of the image, in the same order.
     variables: Vec<u64>,
     /// Functions that were asked for, by their place in the image.
@@ -57,6 +61,17 @@ pub(crate) struct Function {
     /// Dynamic shared memory that launches may ask for, in bytes.
     pub(crate) max_dynamic_shared: AtomicI32,
     pub(crate) carveout: AtomicI32,
+    /// Id of the context that a kernel was last loaded into.
+    loaded_in: AtomicU64,
+    /// What the oldest way of launching needs, set before the launch itself.
+    pub(crate) old: Mutex<OldLaunch>,
+}
+
+/// Block and dynamic shared memory of a launch by `cuLaunch`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OldLaunch {
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
 }
 
 pub(crate) static MODULES: Registry<Module> = Registry::new();
@@ -98,18 +113,20 @@ pub(crate) fn load(image: Image) -> Res<Handle> {
 }
 
 fn load_into(context: &Context, image: Arc<Image>) -> Res<Handle> {
+    let size = image.length.max(1).next_multiple_of(CODE_STEP);
+    let code = space::allocate(Kind::Code, size, context.owner(), 0)?;
     let mut variables = Vec::new();
     for variable in &image.variables {
         match place(variable, context) {
             Ok(address) => variables.push(address),
             Err(error) => {
-                release_variables(&variables);
+                release_memory(code, &variables);
                 return Err(error);
             }
         }
     }
     let functions = Mutex::default();
-    Ok(MODULES.add(Module { context: context.handle, image, variables, functions }))
+    Ok(MODULES.add(Module { context: context.handle, image, code, variables, functions }))
 }
 
 /// Takes memory for a variable and gives it its first value.
@@ -122,7 +139,8 @@ fn place(variable: &Variable, context: &Context) -> Res<u64> {
     Ok(address)
 }
 
-fn release_variables(variables: &[u64]) {
+fn release_memory(code: u64, variables: &[u64]) {
+    space::release(code, |found| found.kind == Kind::Code);
     for &address in variables {
         space::release(address, |found| found.kind == Kind::Variable);
     }
@@ -132,7 +150,7 @@ fn release_variables(variables: &[u64]) {
 pub(crate) fn unload(handle: Handle) -> Res {
     let module = MODULES.remove(handle)?;
     FUNCTIONS.remove_all(|function| function.parent == handle);
-    release_variables(&module.variables);
+    release_memory(module.code, &module.variables);
     Ok(())
 }
 
@@ -178,6 +196,8 @@ fn new_function(image: &Arc<Image>, place: usize, context: Handle, parent: Handl
         parent,
         max_dynamic_shared: AtomicI32::new(i32::try_from(DEFAULT_SHARED).unwrap_or_default()),
         carveout: AtomicI32::new(-1),
+        loaded_in: AtomicU64::new(0),
+        old: Mutex::new(OldLaunch { block: [1; 3], shared: 0 }),
     })
 }
 
@@ -185,6 +205,15 @@ impl Function {
     /// What the code declares.
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.image.kernels[self.place]
+    }
+
+    /// Loads a kernel's code into a context that has it not yet: it takes memory with its first launch there.
+    pub(crate) fn load_in(&self, context: &Context) -> Res {
+        if self.context == 0 && self.loaded_in.load(Relaxed) != context.id {
+            LIBRARIES.get(self.parent)?.module_in(context)?;
+            self.loaded_in.store(context.id, Relaxed);
+        }
+        Ok(())
     }
 
     /// The architecture it was made for, 10 × major + minor.
@@ -274,12 +303,15 @@ impl Library {
 
     /// Its module in the current context, loaded now if it was not.
     pub(crate) fn module(&self) -> Res<(Handle, Arc<Module>)> {
-        let context = current()?;
+        self.module_in(&*current()?)
+    }
+
+    fn module_in(&self, context: &Context) -> Res<(Handle, Arc<Module>)> {
         let mut modules = lock(&self.modules);
         let handle = if let Some(&module) = modules.get(&context.handle) {
             module
         } else {
-            let module = load_into(&context, Arc::clone(&self.image))?;
+            let module = load_into(context, Arc::clone(&self.image))?;
             modules.insert(context.handle, module);
             module
         };

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Pooled(Handle),
     /// A variable of a module.
     Variable,
+    /// Code of a module; the program never learns its address.
+    Code,
     /// A CUDA array; the program never learns its address.
     Array,
     /// Physical memory mapped into a reserved range of addresses.
@@ -51,6 +53,8 @@ pub(crate) enum Kind {
     Opened,
     /// An allocation of another process's pool, which this process knows by the handle.
     PoolOpened(Handle),
+    /// Memory of another interface, mapped here; charged where it was imported.
+    External,
     /// Memory that a graph took; the pool has the memory, the graph the address.
     Graph(Handle),
 }
@@ -63,7 +67,15 @@ impl Kind {
 
     /// Whether `cuMemFree` ends it.
     pub(crate) const fn freeable(self) -> bool {
-        matches!(self, Self::Device | Self::Managed | Self::Pooled(_) | Self::PoolOpened(_) | Self::Graph(_))
+        matches!(
+            self,
+            Self::Device
+                | Self::Managed
+                | Self::Pooled(_)
+                | Self::PoolOpened(_)
+                | Self::Graph(_)
+                | Self::External
+        )
     }
 
     /// The pool that it came from.
@@ -75,7 +87,7 @@ impl Kind {
     }
 
     const fn charged(self) -> bool {
-        matches!(self, Self::Device | Self::Managed | Self::Variable | Self::Array)
+        matches!(self, Self::Device | Self::Managed | Self::Variable | Self::Code | Self::Array)
     }
 }
 
@@ -108,13 +120,19 @@ pub(crate) struct Allocation {
 #[derive(Debug)]
 struct Space {
     arena: Arena,
+    /// Where addresses of 32 bits reach.
+    low: Arena,
     live: BTreeMap<u64, Allocation>,
     /// Reserved ranges of addresses: start → length.
     reserved: BTreeMap<u64, u64>,
 }
 
-static SPACE: RwLock<Space> =
-    RwLock::new(Space { arena: Arena::new(), live: BTreeMap::new(), reserved: BTreeMap::new() });
+static SPACE: RwLock<Space> = RwLock::new(Space {
+    arena: Arena::new(false),
+    low: Arena::new(true),
+    live: BTreeMap::new(),
+    reserved: BTreeMap::new(),
+});
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Space {
@@ -127,7 +145,9 @@ impl Space {
     /// Whether `address` lies where only the driver's memory can be, in use or not.
     fn covers(&self, address: u64) -> bool {
         let reserved = self.reserved.range(..=address).next_back();
-        self.arena.covers(address) || reserved.is_some_and(|(start, length)| address - start < *length)
+        self.arena.covers(address)
+            || self.low.covers(address)
+            || reserved.is_some_and(|(start, length)| address - start < *length)
     }
 
     /// Notes an allocation.
@@ -159,6 +179,21 @@ impl Allocation {
 
 /// Makes an allocation of `size` bytes, charged to the card if it is of a kind that is.
 pub(crate) fn allocate(kind: Kind, size: u64, owner: Owner, flags: u32) -> Res<u64> {
+    allocate_in(|space| &mut space.arena, kind, size, owner, flags)
+}
+
+/// As [`allocate`], at an address of 32 bits.
+pub(crate) fn allocate_low(kind: Kind, size: u64, owner: Owner) -> Res<u64> {
+    allocate_in(|space| &mut space.low, kind, size, owner, 0)
+}
+
+fn allocate_in(
+    arena: fn(&mut Space) -> &mut Arena,
+    kind: Kind,
+    size: u64,
+    owner: Owner,
+    flags: u32,
+) -> Res<u64> {
     if size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -167,7 +202,7 @@ pub(crate) fn allocate(kind: Kind, size: u64, owner: Owner, flags: u32) -> Res<u
         process.take_memory(owner.card, size)?;
     }
     let mut space = write(&SPACE);
-    let Some(base) = space.arena.allocate(size) else {
+    let Some(base) = arena(&mut space).allocate(size) else {
         drop(space);
         if kind.charged() {
             process.give_memory(owner.card, size);
@@ -210,11 +245,12 @@ pub(crate) fn release(base: u64, fits: impl Fn(&Allocation) -> bool) -> Option<A
     let mut space = write(&SPACE);
     let allocation = *space.live.get(&base).filter(|allocation| fits(allocation))?;
     space.live.remove(&base);
-    if allocation.segment.is_some() {
+    if allocation.segment.is_some() || allocation.kind == Kind::External {
         sharing::uncover(base, allocation.size);
     }
     if !matches!(allocation.kind, Kind::Registered | Kind::Graph(_)) {
-        space.arena.free(base, allocation.size);
+        let arena = if u32::try_from(base).is_ok() { &mut space.low } else { &mut space.arena };
+        arena.free(base, allocation.size);
     }
     drop(space);
     if let Some(segment) = allocation.segment {

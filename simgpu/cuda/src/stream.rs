@@ -68,10 +68,15 @@ pub(crate) enum Target {
 
 /// Makes a stream in the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> Res<Handle> {
+    create_in(&*current()?, flags, priority)
+}
+
+/// Makes a stream in a context.
+pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Handle> {
     if flags > 1 {
         return Err(CuError::INVALID_VALUE);
     }
-    let context = current()?.handle;
+    let context = context.handle;
     let (id, last) = (IDS.fetch_add(1, Relaxed), Mutex::new(Point::At(0)));
     Ok(STREAMS.add(Stream {
         context,

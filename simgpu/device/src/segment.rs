@@ -264,6 +264,14 @@ impl Process {
         });
     }
 
+    /// Whether the process that made a segment lives.
+    pub fn maker_lives(&self, segment: &Segment) -> bool {
+        let machine = self.machine();
+        let maker = machine.all_segments()[segment.index].maker.load(SeqCst);
+        let slot = (0..machine.slots_in_use()).find(|&slot| machine.tag_of(slot) == maker);
+        slot.is_some_and(|slot| machine.holder(slot) != Holder::Nobody)
+    }
+
     /// A descriptor that stands for a held segment: it can be passed to other processes, and holds the segment itself
     /// as long as it is open anywhere. `None` where the system gives none.
     pub fn export_segment(&self, segment: &Segment) -> Option<OwnedFd> {

@@ -56,7 +56,8 @@ pub(super) fn parse(bytes: &[u8]) -> Res<Image> {
         return Err(CuError::INVALID_IMAGE);
     }
     let architecture = architecture(header.e_ident().abi_version, header.e_flags(LittleEndian).0);
-    let mut image = Image { kernels: Vec::new(), variables: Vec::new(), architecture };
+    let mut image =
+        Image { kernels: Vec::new(), variables: Vec::new(), architecture, length: bytes.len() as u64 };
     let notes = elf.section_by_name(".nv.info").and_then(|section| section.data().ok()).unwrap_or_default();
     for symbol in elf.symbols() {
         let (SymbolFlags::Elf { st_info, st_other }, Ok(name)) = (symbol.flags(), symbol.name()) else {

@@ -20,7 +20,8 @@ pub(super) fn parse(text: &str) -> Res<Image> {
         target.ok_or(CuError::INVALID_PTX)?.chars().take_while(char::is_ascii_digit).collect();
     let architecture = digits.parse().map_err(|_| CuError::INVALID_PTX)?;
 
-    let mut image = Image { kernels: Vec::new(), variables: Vec::new(), architecture };
+    let mut image =
+        Image { kernels: Vec::new(), variables: Vec::new(), architecture, length: text.len() as u64 };
     let mut depth = 0_u32;
     for (place, token) in tokens.iter().enumerate() {
         match *token {

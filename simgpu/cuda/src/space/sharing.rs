@@ -1,5 +1,7 @@
 //! Allocations whose bytes other processes can see.
 
+use std::os::fd::RawFd;
+
 use simgpu_device::Segment;
 
 use super::{Allocation, Kind, Owner, SPACE};
@@ -63,6 +65,22 @@ pub(crate) fn open(segment: Segment, size: u64, kind: Kind, owner: Owner) -> Res
         return Err(CuError::OUT_OF_MEMORY);
     }
     space.enter(base, size, kind, owner, 0).segment = Some(segment);
+    Ok(base)
+}
+
+/// Makes an allocation of `size` bytes of a file from `offset` on.
+pub(crate) fn open_file(file: RawFd, offset: u64, size: u64, kind: Kind, owner: Owner) -> Res<u64> {
+    let start = i64::try_from(offset).map_err(|_| CuError::INVALID_VALUE)?;
+    let mut space = write(&SPACE);
+    let base = space.arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)?;
+    let place = std::ptr::with_exposed_provenance_mut(address(base)?);
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: the block is new and has whole pages of its own.
+    if unsafe { libc::mmap(place, address(size)?, protection, flags, file, start) } == libc::MAP_FAILED {
+        space.arena.free(base, size);
+        return Err(CuError::INVALID_VALUE);
+    }
+    space.enter(base, size, kind, owner, 0);
     Ok(base)
 }
 

@@ -257,4 +257,61 @@ unsafe extern "C" {
     pub fn cuDeviceGetGraphMemAttribute(device: i32, attribute: u32, value: *mut u64) -> i32;
     pub fn cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: *const u64) -> i32;
     pub fn cuDeviceGraphMemTrim(device: i32) -> i32;
+    pub fn cuImportExternalMemory(memory: *mut Handle, description: *const [u64; 13]) -> i32;
+    pub fn cuExternalMemoryGetMappedBuffer(
+        pointer: *mut u64,
+        memory: Handle,
+        buffer: *const [u64; 11],
+    ) -> i32;
+    pub fn cuDestroyExternalMemory(memory: Handle) -> i32;
+    pub fn cuDeviceGetDevResource(device: i32, resource: *mut [u32; 36], kind: u32) -> i32;
+    pub fn cuDevSmResourceSplitByCount(
+        parts: *mut [u32; 36],
+        count: *mut u32,
+        input: *const [u32; 36],
+        rest: *mut [u32; 36],
+        flags: u32,
+        least: u32,
+    ) -> i32;
+    pub fn cuDevResourceGenerateDesc(out: *mut Handle, list: *const [u32; 36], count: u32) -> i32;
+    pub fn cuGreenCtxCreate(out: *mut Handle, description: Handle, device: i32, flags: u32) -> i32;
+    pub fn cuGreenCtxDestroy(green: Handle) -> i32;
+    pub fn cuCtxFromGreenCtx(context: *mut Handle, green: Handle) -> i32;
+    pub fn cuGreenCtxStreamCreate(stream: *mut Handle, green: Handle, flags: u32, priority: i32) -> i32;
+    pub fn cuLinkCreate_v2(count: u32, options: *mut i32, values: *mut *mut c_void, link: *mut Handle)
+    -> i32;
+    pub fn cuLinkAddData_v2(
+        link: Handle,
+        kind: u32,
+        data: *const c_void,
+        size: usize,
+        name: *const std::ffi::c_char,
+        count: u32,
+        options: *mut i32,
+        values: *mut *mut c_void,
+    ) -> i32;
+    pub fn cuLinkComplete(link: Handle, image: *mut *mut c_void, size: *mut usize) -> i32;
+    pub fn cuLinkDestroy(link: Handle) -> i32;
+    pub fn cuFuncSetBlockShape(function: Handle, x: i32, y: i32, z: i32) -> i32;
+    pub fn cuParamSeti(function: Handle, offset: i32, value: u32) -> i32;
+    pub fn cuLaunchGrid(function: Handle, width: i32, height: i32) -> i32;
+    pub fn cuLaunchCooperativeKernelMultiDevice(list: *const [u64; 7], count: u32, flags: u32) -> i32;
+    pub fn cuMemAlloc(pointer: *mut u32, bytes: u32) -> i32;
+    pub fn cuMemFree(pointer: u32) -> i32;
+    pub fn cuMemcpyHtoD(to: u32, from: *const c_void, bytes: u32) -> i32;
+    pub fn cuMemGetAddressRange(base: *mut u32, size: *mut u32, pointer: u32) -> i32;
+    pub fn cuCtxSetLimit(limit: i32, value: usize) -> i32;
+    pub fn cuCtxGetLimit(value: *mut usize, limit: i32) -> i32;
+    pub fn cuLibraryLoadData(
+        library: *mut Handle,
+        code: *const c_void,
+        jit_options: *mut i32,
+        jit_values: *mut *mut c_void,
+        jit_count: u32,
+        options: *mut i32,
+        values: *mut *mut c_void,
+        count: u32,
+    ) -> i32;
+    pub fn cuLibraryUnload(library: Handle) -> i32;
+    pub fn cuLibraryGetKernel(kernel: *mut Handle, library: Handle, name: *const std::ffi::c_char) -> i32;
 }

@@ -14,6 +14,7 @@ mod identity;
 mod images;
 mod ipc;
 mod memory;
+mod other_calls;
 mod pools;
 #[path = "../../../device/tests/processes/runner.rs"]
 mod runner;
@@ -30,6 +31,7 @@ fn main() -> std::process::ExitCode {
         addresses::SCENARIOS,
         ipc::SCENARIOS,
         graphs::SCENARIOS,
+        other_calls::SCENARIOS,
         streams::SCENARIOS,
         images::SCENARIOS,
         time::SCENARIOS,
