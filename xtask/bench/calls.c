@@ -1,6 +1,6 @@
 /* Cost of driver calls, in nanoseconds: the same program bare and under the shim tells what the shim adds.
  *
- *   calls [ROUNDS]        default 41
+ *   calls [ROUNDS [launch]]        default 41; with the word, launches only
  *
  * One line per measurement on standard output: a name, a blank, the median of ROUNDS batches. Batches are short, so
  * that a batch without interruption exists even on a busy machine; the smallest of them comes as a third word.
@@ -62,11 +62,46 @@ static void measure(const char *name, void (*call)(void), int batch, int rounds)
     free(times);
 }
 
+struct work { void (*call)(void); int batch, rounds; double *times; };
+static H context;
+static pthread_barrier_t together;
+
+static void *in_thread(void *argument) {
+    struct work *work = argument;
+    set_current(context);
+    for (int i = 0; i < work->batch; i++) work->call();
+    pthread_barrier_wait(&together);
+    for (int round = 0; round < work->rounds; round++) {
+        double begin = now();
+        for (int i = 0; i < work->batch; i++) work->call();
+        work->times[round] = (now() - begin) / work->batch;
+    }
+    return NULL;
+}
+
+/* The same call in THREADS threads at once. */
+static void measure_together(const char *name, void (*call)(void), int batch, int rounds) {
+    enum { THREADS = 8 };
+    double *times = malloc((size_t)rounds * THREADS * sizeof *times);
+    struct work work[THREADS];
+    pthread_t threads[THREADS];
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++) {
+        work[i] = (struct work){ call, batch, rounds, times + i * rounds };
+        pthread_create(&threads[i], NULL, in_thread, &work[i]);
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    qsort(times, (size_t)rounds * THREADS, sizeof *times, by_size);
+    printf("%s-8-threads %.1f %.1f\n", name, times[rounds * THREADS / 2], times[0]);
+    fflush(stdout);
+    free(times);
+}
+
 static void fail(const char *what, int code) { fprintf(stderr, "%s: %d\n", what, code); exit(1); }
 
 int main(int count, char **words) {
     int rounds = count > 1 ? atoi(words[1]) : 41, code;
-    H library = dlopen("libcuda.so.1", RTLD_NOW), context, module;
+    H library = dlopen("libcuda.so.1", RTLD_NOW), module;
     if (!library) fail(dlerror(), 0);
 #define FIND(variable, name) if (!(*(void **)&variable = dlsym(library, name))) fail(name, 0)
     FIND(init, "cuInit"); FIND(retain, "cuDevicePrimaryCtxRetain"); FIND(set_current, "cuCtxSetCurrent");
@@ -78,11 +113,16 @@ int main(int count, char **words) {
     if ((code = load(&module, KERNEL)) || (code = get_function(&function, module, "nothing"))) fail("kernel", code);
     measure("launch", do_launch, 2000, rounds);
     synchronize();
+    measure_together("launch", do_launch, 500, rounds);
+    synchronize();
+    if (count > 2) return 0;
     measure("alloc+free", do_pair, 500, rounds);
+    measure_together("alloc+free", do_pair, 200, rounds);
     measure("allocasync+freeasync", do_async_pair, 500, rounds);
     measure("memgetinfo", do_info, 500, rounds);
     measure("ctxgetcurrent", do_current, 2000, rounds);
     measure("getprocaddress-memalloc", do_get_hooked, 1000, rounds);
+    measure_together("getprocaddress-memalloc", do_get_hooked, 500, rounds);
     measure("getprocaddress-launch", do_get_launch, 1000, rounds);
     measure("getprocaddress-unhooked", do_get_plain, 1000, rounds);
     for (int i = 0; i < 100000; i++) if ((code = alloc(&live[i], 512))) fail("100,000 allocations", code);

@@ -48,6 +48,8 @@ enum Task {
     Bench {
         /// What to measure; everything when none is named.
         groups: Vec<bench::Group>,
+        #[command(flatten)]
+        length: bench::Length,
     },
     /// Feeds broken dumps to `gpupool check-config` and reports what it should not have answered.
     Fuzz(fuzz::Options),
@@ -68,7 +70,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Clients { bare: true } => clients::check_bare(&dist::build()?).map(|()| ExitCode::SUCCESS),
         Task::Cluster(action) => cluster::run(action),
         Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),
-        Task::Bench { groups } => bench::run(&groups).map(|()| ExitCode::SUCCESS),
+        Task::Bench { groups, length } => bench::run(&groups, &length).map(|()| ExitCode::SUCCESS),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
     }

@@ -177,23 +177,24 @@ impl Sample {
     fn read(&self) -> Option<u64> {
         let (begin, end) = (self.begin.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
         let mut milliseconds = 0_f32;
+        let place = (&raw mut milliseconds).expose_provenance();
         // SAFETY: events of this library's, and a place for the answer.
-        unsafe {
+        let code = unsafe {
             match driver(b"cuEventQuery", [end]) {
-                NOT_READY => return None,
-                SUCCESS => {
-                    let place = (&raw mut milliseconds).expose_provenance();
-                    driver(b"cuEventElapsedTime", [place, begin, end]);
-                }
-                _ => {}
+                SUCCESS => driver(b"cuEventElapsedTime", [place, begin, end]),
+                code => code,
             }
-        }
+        };
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "absurd times become 0 or the most"
+            reason = "absurd times become the least or the most"
         )]
-        Some(((milliseconds * 1e6) as u64).min(HIGHEST_COST_NS))
+        match code {
+            NOT_READY => None,
+            SUCCESS => Some(((milliseconds * 1e6) as u64).clamp(1, HIGHEST_COST_NS)),
+            _ => Some(0),
+        }
     }
 
     /// Gives the events back.

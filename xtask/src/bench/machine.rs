@@ -74,6 +74,18 @@ impl Node {
         command
     }
 
+    /// `gpupool run` with a part of a card as request and limit, in percent.
+    pub(crate) fn run_with_core(&self, program: &Path, core: u32) -> Command {
+        let mut command = self.gpupool("run");
+        command.args(["--core", &core.to_string(), "--memory", "10", "--"]).arg(program);
+        command
+    }
+
+    /// The file in which the cards' state is shared.
+    pub(crate) fn cards_state(&self) -> PathBuf {
+        self.folder.path().join("simgpu.state")
+    }
+
     /// What `gpupool status --output json` says.
     pub(crate) fn status(&self) -> anyhow::Result<serde_json::Value> {
         let output = self.gpupool("status").args(["--output", "json"]).output()?;
@@ -120,6 +132,13 @@ pub(crate) fn compile(name: &str, folder: &Path) -> anyhow::Result<PathBuf> {
         Command::new("gcc").arg("-O2").arg("-o").arg(&program).arg(source).args(["-ldl", "-pthread"]),
     )?;
     Ok(program)
+}
+
+/// The program that `gpupool run` started: its only child.
+pub(crate) fn program_under(run: &Child) -> anyhow::Result<u32> {
+    let run = run.id();
+    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children"))?;
+    Ok(children.split_whitespace().next().context("`gpupool run` has no child")?.parse()?)
 }
 
 /// A program that took, or waits for, a turn on a card (`turn.c`).

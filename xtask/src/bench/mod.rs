@@ -4,6 +4,7 @@
 
 mod check_config;
 mod control;
+mod core_limit;
 mod extender;
 pub(crate) mod machine;
 mod node_dump;
@@ -19,6 +20,8 @@ use clap::ValueEnum;
 
 use crate::dist;
 
+pub(crate) use core_limit::Length;
+
 /// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
@@ -26,11 +29,13 @@ pub(crate) enum Group {
     CheckConfig,
     /// `gpupool control` on 5,000 nodes, all relabelled at once.
     Control,
+    /// How well pods keep to their core limits, alone and beside each other, with short and long kernels.
+    CoreLimit,
     /// The scheduler extender's filter, with 5,000 nodes and 50,000 pods.
     Extender,
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
-    /// What the shim adds to a call: launches, allocations, looking up entry points.
+    /// What the shim adds to a call: launches, allocations, looking up entry points; then what `core-limit` measures.
     Shim,
     /// Starting programs: `true` under the shim, `gpupool run -- true`, 32 contexts at once.
     Start,
@@ -39,13 +44,17 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    fn measure(self, dist: &Path) -> anyhow::Result<()> {
+    fn measure(self, dist: &Path, length: &core_limit::Length) -> anyhow::Result<()> {
         match self {
             Self::CheckConfig => check_config::measure(dist),
             Self::Control => control::measure(dist),
+            Self::CoreLimit => core_limit::measure(dist, length),
             Self::Extender => extender::measure(),
             Self::Pool => pool::measure(),
-            Self::Shim => shim::measure(dist),
+            Self::Shim => {
+                shim::measure(dist)?;
+                core_limit::measure(dist, length)
+            }
             Self::Start => start::measure(dist),
             Self::Turns => turns::measure(dist),
         }
@@ -53,12 +62,16 @@ impl Group {
 }
 
 /// Measures the named groups, or all.
-pub(crate) fn run(groups: &[Group]) -> anyhow::Result<()> {
+pub(crate) fn run(groups: &[Group], length: &core_limit::Length) -> anyhow::Result<()> {
     let dist = dist::build()?;
     report::head(&machine::describe());
-    let wanted = |group: Group| groups.is_empty() || groups.contains(&group);
+    // The core limit is part of what is measured of the shim.
+    let wanted = |group: Group| match group {
+        Group::CoreLimit => groups.contains(&group) && !groups.contains(&Group::Shim),
+        _ => groups.is_empty() || groups.contains(&group),
+    };
     for group in Group::value_variants().iter().copied().filter(|group| wanted(*group)) {
-        group.measure(&dist)?;
+        group.measure(&dist, length)?;
     }
     Ok(())
 }

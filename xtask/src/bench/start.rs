@@ -11,7 +11,16 @@ use super::report::{self, Bar, Figure, Line};
 const PAIRS: usize = 400;
 
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
+    of_a_program_without_a_gpu(dist)?;
     let node = Node::start(dist, 4)?;
+    let bare = || Command::new("/bin/true");
+    let under_run = || node.run(Path::new("/bin/true"));
+    compare("`gpupool run -- true` against `true` (median)", &bare, &under_run, None)?;
+    contexts_at_once(&node, dist)
+}
+
+/// A program that never uses CUDA, with the shim preloaded and without.
+pub(crate) fn of_a_program_without_a_gpu(dist: &Path) -> anyhow::Result<()> {
     let shim = dist.join("lib/libgpupool.so");
     let bare = || Command::new("/bin/true");
     let preloaded = || {
@@ -19,10 +28,7 @@ pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
         command.env("LD_PRELOAD", &shim);
         command
     };
-    let under_run = || node.run(Path::new("/bin/true"));
-    compare("start of `true`, the shim preloaded (median)", &bare, &preloaded, Some(Bar::Over(100_000.0)))?;
-    compare("`gpupool run -- true` against `true` (median)", &bare, &under_run, None)?;
-    contexts_at_once(&node, dist)
+    compare("start of `true`, the shim preloaded (median)", &bare, &preloaded, Some(Bar::Over(100_000.0)))
 }
 
 /// Times two commands in turn and prints the medians.

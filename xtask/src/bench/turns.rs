@@ -83,9 +83,7 @@ fn hand_overs(node: &Node, program: &Path, how: &str, end: impl Fn(&mut Turn)) -
 
 /// The program that `gpupool run` started: its only child.
 fn gpu_process(turn: &Turn) -> anyhow::Result<OwnedFd> {
-    let run = turn.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"))?;
-    let pid = children.split_whitespace().next().context("`gpupool run` has no child")?.parse()?;
+    let pid = i32::try_from(machine::program_under(&turn.child)?).context("a process id is 31 bits long")?;
     let pid = Pid::from_raw(pid).context("a process id is positive")?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
