@@ -30,6 +30,7 @@ use crate::accounting::observe::Ledgers;
 use crate::books::{Books, Record, Use};
 use crate::cards::Cards;
 use crate::control::SimulatedDriver;
+use crate::core_limit::CoreLimits;
 use crate::core_limit::meter::Meter;
 use crate::identity::{Ancestry, Identify};
 use crate::journal::Journal;
@@ -43,7 +44,6 @@ use crate::restart::Recovered;
 pub(crate) use cluster::Cluster;
 pub(crate) use connections::ConnectionId;
 use connections::Connections;
-use core::CoreLimits;
 use ending::Stop;
 pub(crate) use input::{Accepted, Frame, Input};
 
@@ -140,6 +140,7 @@ pub(crate) struct Driver {
     ledgers: Ledgers,
     check: accounting::Check,
     core_limits: CoreLimits,
+    meter: Meter,
     counters: Counters,
     records: Vec<Record>,
     effects: Vec<Effect>,
@@ -160,7 +161,7 @@ impl Driver {
         watching: Watching,
     ) -> Self {
         let Watching { ledgers, meter, exits } = watching;
-        let core_limits = CoreLimits::new(meter, setting.work_conserving);
+        let core_limits = CoreLimits::new(setting.work_conserving);
         let proc = Proc::default();
         let most_connections = setting.most_connections;
         let mut driver = Self {
@@ -184,6 +185,7 @@ impl Driver {
             ledgers,
             check: accounting::Check::default(),
             core_limits,
+            meter,
             counters: Counters::default(),
             records: Vec::new(),
             effects: Vec::new(),

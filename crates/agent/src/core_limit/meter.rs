@@ -1,7 +1,7 @@
 //! How much of a card each process used, ten times a second, from a thread of its own that sleeps while nobody needs
 //! to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +28,10 @@ pub(crate) struct Shares {
 
 /// Where the meter hears which cards to read.
 #[derive(Debug)]
-pub(crate) struct Meter(Sender<Vec<CardUuid>>);
+pub(crate) struct Meter {
+    wishes: Sender<BTreeSet<CardUuid>>,
+    wished: BTreeSet<CardUuid>,
+}
 
 impl Meter {
     /// A meter on this NVML, telling `tell` for as long as that wants to hear more. Reads nothing yet.
@@ -44,18 +47,21 @@ impl Meter {
                 read(&nvml, &wanted, tell);
             }
         })?;
-        Ok(Self(wishes))
+        Ok(Self { wishes, wished: BTreeSet::new() })
     }
 
     /// From now on these cards are read.
-    pub(crate) fn read_cards(&self, cards: Vec<CardUuid>) {
-        // The thread ends only with the agent.
-        let _ = self.0.send(cards);
+    pub(crate) fn read_cards(&mut self, cards: BTreeSet<CardUuid>) {
+        if cards != self.wished {
+            self.wished.clone_from(&cards);
+            // The thread ends only with the agent.
+            let _ = self.wishes.send(cards);
+        }
     }
 }
 
-fn read(nvml: &Nvml, wanted: &Receiver<Vec<CardUuid>>, tell: impl Fn(Vec<Shares>) -> bool) {
-    let mut cards = Vec::new();
+fn read(nvml: &Nvml, wanted: &Receiver<BTreeSet<CardUuid>>, tell: impl Fn(Vec<Shares>) -> bool) {
+    let mut cards = BTreeSet::new();
     loop {
         let wish = if cards.is_empty() {
             wanted.recv().map_err(|_| RecvTimeoutError::Disconnected)
