@@ -112,9 +112,10 @@ fn nothing_in_a_capture_waits_or_is_charged_however_much_is_owed() {
 }
 
 #[test]
-fn the_threads_capture_mode_is_left_as_it_was() {
+fn a_capture_in_one_thread_is_not_spoilt_by_measurements_in_another() {
     let lab = lab(percent(90));
-    assert_eq!(finish(launches(&lab, "kernel 30 mode")).out, ["kernel=0", "mode=0"]);
+    assert_eq!(finish(launches(&lab, "beside 30 mode")).out, ["beside=0", "mode=0"]);
+    assert!(usage(&lab).charged >= 20 * MILLISECOND, "{:?}", usage(&lab));
 }
 
 #[test]

@@ -35,8 +35,9 @@ const MIXES: &[&[u32]] = &[
     &[5, 5, 5, 5, 10, 10, 10, 50],
 ];
 
-/// How long one kernel takes.
-const KERNELS: &[&str] = &["20us", "200us", "2ms", "10ms", "50ms"];
+/// How long one kernel takes, and how many a program launches before it waits for them: some 10 ms of work, so that
+/// the wait itself does not keep it from its share.
+const KERNELS: &[(&str, u32)] = &[("20us", 512), ("200us", 64), ("2ms", 8), ("10ms", 2), ("50ms", 1)];
 
 /// A grid that leaves most of the card free, and one that fills it many times over. They take the same time here; a
 /// limiter that counts blocks would tell them apart.
@@ -44,9 +45,6 @@ const GRIDS: &[(&str, u32)] = &[("few", 1), ("many", 10_000)];
 
 /// Seconds before the first one that counts: the limits' corrections look at whole seconds.
 const SETTLING: Duration = Duration::from_secs(3);
-
-/// Launches between two waits of the program for its kernels.
-const LAUNCHES_BETWEEN_WAITS: &str = "16";
 
 /// The design's bars, in points.
 const MEAN_BAR: f64 = 2.0;
@@ -67,7 +65,7 @@ pub(crate) struct Length {
 #[derive(Debug)]
 struct Case<'a> {
     limits: &'a [u32],
-    kernel: &'a str,
+    kernel: (&'a str, u32),
     blocks: (&'a str, u32),
 }
 
@@ -79,7 +77,7 @@ impl Length {
     fn cases(&self) -> Vec<Case<'static>> {
         let mut cases = Vec::new();
         for (number, limits) in MIXES.iter().enumerate() {
-            for (turn, kernel) in KERNELS.iter().enumerate() {
+            for (turn, kernel) in KERNELS.iter().copied().enumerate() {
                 for (grid, blocks) in GRIDS.iter().enumerate() {
                     let left_out = !number.is_multiple_of(3) || (number / 3 + turn) % GRIDS.len() != grid;
                     if !(self.short && left_out) {
@@ -143,7 +141,7 @@ impl Case<'_> {
         report::note(&format!(
             "{:<32} {:>7} {:>7} {mean:>11.1} {worst:>13.1}  {:<28} {}{why}",
             limits.join("+"),
-            self.kernel,
+            self.kernel.0,
             self.blocks.0,
             format!("≤ {MEAN_BAR:.0}, no second over {SECOND_BAR:.0}"),
             if kept { "yes" } else { "NO" },
@@ -166,8 +164,8 @@ struct Pod {
 impl Pod {
     fn start(node: &Node, program: &Path, limit: u32, case: &Case<'_>) -> anyhow::Result<Self> {
         let mut command = node.run_with_core(program, limit);
-        command.arg(case.blocks.1.to_string()).arg(LAUNCHES_BETWEEN_WAITS);
-        command.env("SIMGPU_KERNEL_TIME", case.kernel);
+        command.args([case.blocks.1, case.kernel.1].map(|number| number.to_string()));
+        command.env("SIMGPU_KERNEL_TIME", case.kernel.0);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let input = run.stdin.take();
         Ok(Self { limit, run, input, process: 0, seconds: Vec::new() })

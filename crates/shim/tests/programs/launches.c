@@ -3,6 +3,7 @@
  *   WAY N         launches N times: kernel, kernel_ptsz, cooperative, cooperative_ptsz, ex, ex_ptsz, graph, graph_ptsz,
  *                 old (cuLaunchGrid)
  *   capture N     records N launches into a graph, which "graph" launches
+ *   beside N      records into a graph while another thread launches N times and waits for none of it
  *   wrong         launches that the driver must refuse: no function, no configuration
  *   mode          the thread's capture mode
  *   sync          waits for the card
@@ -13,6 +14,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +71,24 @@ static int capture(int number) {
     return code;
 }
 
+static void *launch_in_thread(void *number) {
+    int code = CALL("cuCtxSetCurrent", context);
+    for (int i = 0; i < *(int *)number && !code; i++) code = launch("kernel_ptsz");
+    return (void *)(intptr_t)code;
+}
+
+static int beside(int number) {
+    pthread_t thread;
+    void *code;
+    /* A stream that the default stream does not wait for: only then may others launch there. */
+    int own = CALL("cuStreamCreate", &stream, 1);
+    if (!own) own = CALL("cuStreamBeginCapture_v2", stream, 0);
+    pthread_create(&thread, NULL, launch_in_thread, &number);
+    pthread_join(thread, &code);
+    if (!own) own = CALL("cuStreamEndCapture", stream, &graph);
+    return own * 1000 + (int)(intptr_t)code;
+}
+
 static int wrong(void) {
     int no_function = ((Launch)find("cuLaunchKernel"))(NULL, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
     int no_configuration = CALL("cuLaunchKernelEx", NULL, function, NULL, NULL);
@@ -80,6 +100,7 @@ static void run(int count, char **words) {
         const char *what = words[0];
         int number = count > 1 ? atoi(words[1]) : 0, used = 1, code = 0;
         if (!strcmp(what, "capture")) { code = capture(number); used = 2; }
+        else if (!strcmp(what, "beside")) { code = beside(number); used = 2; }
         else if (!strcmp(what, "wrong")) code = wrong();
         else if (!strcmp(what, "mode")) {
             int mode = 0, before = 0;
