@@ -10,6 +10,7 @@
 mod canonical;
 
 use std::cmp::Ordering;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use crate::one_line::one_line;
@@ -56,6 +57,14 @@ pub enum QuantityError {
 impl Quantity {
     /// Nothing.
     pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
+
+    /// A thousandth of a unit.
+    pub const MILLI: Self = Self { nanos: NANOS / 1000, form: Form::Decimal };
+
+    /// So many times 2^30 units, as `Gi`.
+    pub const fn gibi(count: u32) -> Self {
+        Self { nanos: ((count as i128) << 30) * NANOS, form: Form::Binary }
+    }
 
     /// A whole number of units.
     pub const fn whole_units(units: u32) -> Self {
@@ -118,6 +127,19 @@ impl Quantity {
     pub fn minus(self, other: Self) -> Self {
         let form = if self.is_zero() { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_sub(other.nanos), form }
+    }
+
+    /// So many times as much. Stops at the ends of the range.
+    #[must_use]
+    pub fn times(self, count: u32) -> Self {
+        Self { nanos: self.nanos.saturating_mul(i128::from(count)), form: self.form }
+    }
+
+    /// One of `parts` equal parts, rounded down to whole multiples of `grain`, which is more than nothing.
+    #[must_use]
+    pub fn part(self, parts: NonZeroU32, grain: Self) -> Self {
+        let part = self.nanos / i128::from(parts.get());
+        Self { nanos: part - part % grain.nanos.max(1), form: self.form }
     }
 
     /// This quantity, or nothing if it is negative.

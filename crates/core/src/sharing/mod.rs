@@ -5,14 +5,20 @@
 //! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
 
 pub mod cards;
+pub mod condition;
+pub mod decision;
 pub mod names;
 pub mod pod;
 pub mod policy;
 pub mod qos;
 pub mod refusal;
+pub mod reservation;
 
 pub use cards::PoolCard;
+pub use condition::Condition;
+pub use decision::{Decision, Load, NodeFacts, NodeRefusal, Standing};
 pub use pod::{Amount, Asked, Container, Dimension, Pod};
 pub use policy::{Policy, PolicyError};
 pub use qos::{Qos, QosError};
 pub use refusal::Refusal;
+pub use reservation::{Amounts, Reserved};

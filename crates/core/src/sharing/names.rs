@@ -31,6 +31,8 @@ pub const MEMORY_LIMIT_ANNOTATION: &str = "gpupool.io/gpu-memory.limit";
 pub const CARD_ANNOTATION: &str = "gpupool.io/card";
 /// Node annotation, written by the agent: the cards of the node's pool, as JSON.
 pub const POOL_CARDS_ANNOTATION: &str = "gpupool.io/pool-cards";
+/// Node annotation, written by gpupool: what is reserved of the node, as JSON.
+pub const RESERVED_ANNOTATION: &str = "gpupool.io/reserved";
 /// Node annotation, written by gpupool: the last values that the kubelet itself sent for what is reserved.
 pub const KUBELET_ALLOCATABLE_ANNOTATION: &str = "gpupool.io/kubelet-allocatable";
 
