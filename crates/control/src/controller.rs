@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode};
+use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode, Pod as KubePod};
 use kube::api::{Api, ListParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
@@ -30,6 +30,7 @@ use crate::plan::{Cluster, effective_use};
 use crate::policy::Policies;
 use crate::policy_watch::{self, Pauses};
 use crate::serving::Serving;
+use crate::share_policy::pods::{FIELDS, Pods};
 use crate::writer::{Writer, within};
 
 /// Writes under way at once. More would not be faster: the API server orders them anyway.
@@ -102,6 +103,7 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
         leading,
         prepared: false,
         writes: JoinSet::new(),
+        pods: PodsWatched::default(),
     };
     controller.run(asks, stop).await;
     while servers.join_next().await.is_some() {}
@@ -132,18 +134,31 @@ struct Controller {
     /// What other processes told before is known.
     prepared: bool,
     writes: JoinSet<(Order, Outcome)>,
+    pods: PodsWatched,
+}
+
+/// The pods as last seen.
+#[derive(Default)]
+struct PodsWatched {
+    pods: Pods,
+    /// Pods of a listing that is not complete yet.
+    listing: Pods,
 }
 
 impl Controller {
     async fn run(mut self, mut asks: mpsc::Receiver<Ask>, mut stop: watch::Receiver<bool>) {
         let all: Api<KubeNode> = Api::all(self.client.clone());
         let mut nodes = watcher(all, watcher::Config::default()).backoff(Pauses::default()).boxed();
+        let placed: Api<KubePod> = Api::all(self.client.clone());
+        let mut pods =
+            watcher(placed, watcher::Config::default().fields(FIELDS)).backoff(Pauses::default()).boxed();
         loop {
             self.give_out().await;
             let due = self.next_look();
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 Some(event) = nodes.next() => self.take(event),
+                Some(event) = pods.next() => self.take_pod(event),
                 Ok(()) = self.policies.changed() => self.settings_changed(),
                 Ok(()) = self.leading.changed() => self.leadership_changed(),
                 Some(done) = self.writes.join_next() => self.written(done),
@@ -208,6 +223,37 @@ impl Controller {
             Ok(watcher::Event::Apply(node)) => self.index.apply(Node::of(&node), now),
             Ok(watcher::Event::Delete(node)) => self.index.delete(&Node::of(&node).name),
             Err(failure) => warn!(%failure, "cannot watch the nodes; trying again"),
+        }
+    }
+
+    fn take_pod(&mut self, event: watcher::Result<watcher::Event<KubePod>>) {
+        let now = self.now();
+        let watched = &mut self.pods;
+        let changed = match event {
+            Ok(watcher::Event::Init) => {
+                watched.listing = Pods::default();
+                None
+            }
+            Ok(watcher::Event::InitApply(pod)) => {
+                watched.listing.apply(&pod);
+                None
+            }
+            Ok(watcher::Event::InitDone) => {
+                watched.pods = std::mem::take(&mut watched.listing);
+                let loads = watched.pods.nodes().map(|node| (node.to_owned(), watched.pods.load(node)));
+                self.index.set_loads(loads.collect(), now);
+                None
+            }
+            Ok(watcher::Event::Apply(pod)) => watched.pods.apply(&pod),
+            Ok(watcher::Event::Delete(pod)) => watched.pods.delete(&pod),
+            Err(failure) => {
+                warn!(%failure, "cannot watch the pods; no share policy changes until that works");
+                None
+            }
+        };
+        if let Some(node) = changed {
+            let load = self.pods.pods.load(&node);
+            self.index.set_load(node, load, now);
         }
     }
 

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::api::core::v1::{Node as KubeNode, Pod as KubePod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use serde_json::{Value, json};
 
-use crate::finding::Finding;
 use crate::observed::Node;
-use crate::patch;
 use crate::plan::{Cluster, Write, plan};
 use crate::policy::{DEFINITION, Policies, resource};
+use crate::share_policy::pods::{FIELDS, Pods};
+use crate::{patch, share_policy};
 
 /// More steps than any node needs.
 const STEPS: usize = 8;
@@ -45,7 +45,14 @@ pub async fn dry_run(
     let listed = nodes.list(&ListParams::default()).await;
     let mut nodes: Vec<Node> = listed.map_err(reading("the nodes"))?.iter().map(Node::of).collect();
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    for node in nodes {
+    let pods: Api<KubePod> = Api::all(client.clone());
+    let listed = pods.list(&ListParams::default().fields(FIELDS)).await;
+    let mut weights = Pods::default();
+    for pod in listed.map_err(reading("the pods"))? {
+        weights.apply(&pod);
+    }
+    for mut node in nodes {
+        node.load = Some(weights.load(&node.name));
         for line in steps(node, &cluster, Timestamp::now()) {
             writeln!(out, "{line}")?;
         }
@@ -69,20 +76,23 @@ fn steps(mut node: Node, cluster: &Cluster, now: Timestamp) -> Vec<Value> {
             Write::Labels(changes) => {
                 json!({ "node": node.name, "patch": "merge", "body": patch::labels(&node, changes) })
             }
+            Write::Marks(marks) => {
+                json!({ "node": node.name, "patch": "merge", "body": share_policy::marks_body(&node, marks) })
+            }
+            Write::Share(change) => json!({
+                "node": node.name, "patch": "strategic", "subresource": "status",
+                "body": share_policy::status_body(&node, change, now),
+            }),
         });
-        if let Write::Status(status) = &write {
-            lines.extend(
-                status.condition.as_ref().filter(|_| status.tell).map(|finding| event(&node, finding)),
-            );
-        }
+        lines.extend(write.told().map(|(reason, note)| event(&node, reason, note)));
         node = patch::after(&node, &write, now);
     }
-    lines.extend(notices.iter().map(|finding| event(&node, finding)));
+    lines.extend(notices.iter().map(|finding| event(&node, finding.reason.word(), &finding.message)));
     lines
 }
 
-fn event(node: &Node, finding: &Finding) -> Value {
-    json!({ "node": node.name, "event": { "reason": finding.reason.word(), "note": finding.message } })
+fn event(node: &Node, reason: &str, note: &str) -> Value {
+    json!({ "node": node.name, "event": { "reason": reason, "note": note } })
 }
 
 async fn policies(client: &kube::Client) -> Result<Policies, DryRunError> {

@@ -142,6 +142,6 @@ impl Finding {
 }
 
 /// RFC 3339 without fractions, as Kubernetes writes times.
-fn in_seconds(time: Timestamp) -> String {
+pub(crate) fn in_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use gpupool_core::sharing::Load;
+
 use crate::finding::{Finding, Reason};
 use crate::observed::Node;
 use crate::plan::{Cluster, Write, plan};
@@ -65,6 +67,8 @@ pub struct Index {
     cluster: Cluster,
     nodes: BTreeMap<String, Entry>,
     due: BTreeSet<(Moment, String)>,
+    /// What weighs on nodes, those included that have not been seen yet; nothing while the pods are not known.
+    loads: Option<BTreeMap<String, Load>>,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +90,7 @@ struct Entry {
 impl Index {
     /// An index without nodes.
     pub fn new(cluster: Cluster) -> Self {
-        Self { cluster, nodes: BTreeMap::new(), due: BTreeSet::new() }
+        Self { cluster, nodes: BTreeMap::new(), due: BTreeSet::new(), loads: None }
     }
 
     /// The settings in force.
@@ -110,9 +114,39 @@ impl Index {
         }
     }
 
+    /// What weighs on all nodes, when the pods have been listed.
+    pub fn set_loads(&mut self, loads: BTreeMap<String, Load>, now: Moment) {
+        self.loads = Some(loads);
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
+            self.weigh(&name, now);
+        }
+    }
+
+    /// What weighs on one node has changed.
+    pub fn set_load(&mut self, name: String, load: Load, now: Moment) {
+        let Some(loads) = &mut self.loads else { return };
+        loads.insert(name.clone(), load);
+        self.weigh(&name, now);
+    }
+
+    fn weigh(&mut self, name: &str, now: Moment) {
+        let load = self.load(name);
+        let Some(entry) = self.nodes.get_mut(name).filter(|entry| entry.node.load != load) else { return };
+        entry.node.load = load;
+        if entry.node.share.is_concerned() {
+            self.schedule(name, now);
+        }
+    }
+
+    fn load(&self, name: &str) -> Option<Load> {
+        self.loads.as_ref().map(|loads| loads.get(name).cloned().unwrap_or_default())
+    }
+
     /// A node was added or changed.
     pub fn apply(&mut self, node: Node, now: Moment) {
         let name = node.name.clone();
+        let node = Node { load: self.load(&name), ..node };
         match self.nodes.get_mut(&name) {
             Some(entry) if entry.node.uid == node.uid => {
                 if is_older(&node, &entry.node) || !entry.see(node, now) {
@@ -178,6 +212,7 @@ impl Index {
     /// What became of an order.
     pub fn done(&mut self, order: &Order, outcome: Outcome, now: Moment) {
         let name = &order.node.name;
+        let load = self.load(name);
         let Some(entry) = self.nodes.get_mut(name).filter(|entry| entry.node.uid == order.node.uid) else {
             return;
         };
@@ -188,7 +223,7 @@ impl Index {
                     matches!(&order.task, Task::Write(write) if entry.last.as_ref() == Some(write));
                 entry.last = if let Task::Write(write) = &order.task { Some(write.clone()) } else { None };
                 if !is_older(&node, &entry.node) {
-                    entry.node = *node;
+                    entry.node = Node { load, ..*node };
                 }
                 // The same again although it was written: somebody undoes it, or the server does not keep it.
                 entry.failures = if repeated { entry.failures.saturating_add(1) } else { 0 };
@@ -237,7 +272,9 @@ impl Index {
 impl Entry {
     /// Takes notice of the same node in a newer version. Says whether anything that matters has changed.
     fn see(&mut self, node: Node, now: Moment) -> bool {
-        let moved = node.workload() != self.node.workload() || node.cards != self.node.cards;
+        let moved = node.workload() != self.node.workload()
+            || node.cards != self.node.cards
+            || node.share.label != self.node.share.label;
         if moved {
             let since = self.unsettled.map_or(now, |(since, _)| since);
             self.unsettled = Some((since, (now + SETTLE).min(since + SETTLE_AT_MOST)));

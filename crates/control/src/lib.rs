@@ -33,6 +33,7 @@ pub mod plan;
 mod policy;
 mod policy_watch;
 mod serving;
+pub mod share_policy;
 mod writer;
 
 pub use advert::{Advert, Amounts, Stage};

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpupool_core::names::DOMAIN;
 use gpupool_core::node_use::LABEL;
 use gpupool_core::quantity::Quantity;
+use gpupool_core::sharing::Load;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use k8s_openapi::jiff::Timestamp;
@@ -14,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::advert::{Advert, Amounts};
 use crate::cards;
 use crate::ownership::{CONDITION_TYPE, Ownership};
+use crate::share_policy::View;
 
 /// What NFD's labels about PCI devices begin with.
 const NFD_PREFIX: &str = "feature.node.kubernetes.io/pci-";
@@ -43,11 +45,15 @@ pub struct Node {
     pub has_allocatable: bool,
     /// What of its status is this controller's own.
     pub own: Ownership,
-    /// The condition that this controller keeps, as it stands.
+    /// The condition about the node's use, as it stands.
     pub condition: Option<Standing>,
+    /// What of it matters for sharing.
+    pub share: View,
+    /// The pods on it; nothing while they are not known.
+    pub load: Option<Load>,
 }
 
-/// The condition as it stands on a node.
+/// A condition as it stands on a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Standing {
     /// `True`, `False` or whatever somebody wrote.
@@ -83,7 +89,9 @@ impl Node {
             allocatable: amounts(allocatable),
             has_allocatable: allocatable.is_some(),
             own,
-            condition: status.and_then(standing),
+            condition: status.and_then(|status| Standing::of(status, CONDITION_TYPE)),
+            share: View::of(node),
+            load: None,
         }
     }
 
@@ -144,14 +152,17 @@ fn amounts(list: Option<&BTreeMap<String, KubeQuantity>>) -> Amounts {
     ours.map(|(name, amount)| (name.clone(), read(&amount.0))).collect()
 }
 
-fn standing(status: &NodeStatus) -> Option<Standing> {
-    let conditions: &[NodeCondition] = status.conditions.as_deref().unwrap_or_default();
-    let condition = conditions.iter().find(|condition| condition.type_ == CONDITION_TYPE)?;
-    Some(Standing {
-        status: condition.status.clone(),
-        reason: condition.reason.clone().unwrap_or_default(),
-        message: condition.message.clone().unwrap_or_default(),
-        last_transition: condition.last_transition_time.as_ref().map(|time| time.0),
-        last_heartbeat: condition.last_heartbeat_time.as_ref().map(|time| time.0),
-    })
+impl Standing {
+    /// The condition of this type, if there is one.
+    pub(crate) fn of(status: &NodeStatus, kind: &str) -> Option<Self> {
+        let conditions: &[NodeCondition] = status.conditions.as_deref().unwrap_or_default();
+        let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
+        Some(Self {
+            status: condition.status.clone(),
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+            last_transition: condition.last_transition_time.as_ref().map(|time| time.0),
+            last_heartbeat: condition.last_heartbeat_time.as_ref().map(|time| time.0),
+        })
+    }
 }

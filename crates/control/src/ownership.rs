@@ -25,8 +25,8 @@ pub struct Ownership {
     pub capacity: BTreeSet<String>,
     /// Names in `status.allocatable` that this controller owns and nobody else does.
     pub allocatable: BTreeSet<String>,
-    /// Whether the condition is this controller's.
-    pub condition: bool,
+    /// Types of conditions that this controller wrote.
+    pub conditions: BTreeSet<String>,
     /// Whether a writer named `kubelet` has written the status.
     pub kubelet: bool,
 }
@@ -41,7 +41,7 @@ impl Ownership {
                 continue;
             };
             let ours = is_ours(entry);
-            own.condition |= ours && has_condition(status);
+            own.conditions.extend(ours.then(|| conditions(status)).into_iter().flatten());
             own.kubelet |= entry.manager.as_deref() == Some(KUBELET);
             let (capacity, allocatable) = if ours {
                 (&mut own.capacity, &mut own.allocatable)
@@ -54,6 +54,11 @@ impl Ownership {
         own.capacity.retain(|name| !others_capacity.contains(name));
         own.allocatable.retain(|name| !others_allocatable.contains(name));
         own
+    }
+
+    /// Whether the condition about the node's use is this controller's.
+    pub fn has_condition(&self) -> bool {
+        self.conditions.contains(CONDITION_TYPE)
     }
 }
 
@@ -68,11 +73,11 @@ fn names<'a>(status: &'a Value, field: &str) -> impl Iterator<Item = String> + u
     keys.filter_map(|(key, _)| key.strip_prefix("f:")).map(str::to_owned)
 }
 
-fn has_condition(status: &Value) -> bool {
+fn conditions(status: &Value) -> impl Iterator<Item = String> {
     let conditions = status.get("f:conditions").and_then(Value::as_object).into_iter().flatten();
-    conditions.filter_map(|(key, _)| key.strip_prefix("k:")).any(|key| {
-        serde_json::from_str::<Value>(key)
-            .is_ok_and(|key| key.get("type") == Some(&Value::from(CONDITION_TYPE)))
+    conditions.filter_map(|(key, _)| {
+        let key: Value = serde_json::from_str(key.strip_prefix("k:")?).ok()?;
+        key.get("type")?.as_str().map(str::to_owned)
     })
 }
 
@@ -102,7 +107,7 @@ mod tests {
     fn what_this_controller_wrote_is_its_own_after_a_restart() {
         let own = Ownership::read(&[entry(FIELD_MANAGER, "Update", "status", &gpu())]);
         assert!(
-            own.condition
+            own.has_condition()
                 && own.capacity.contains("nvidia.com/gpu")
                 && own.allocatable.contains("nvidia.com/gpu")
         );
@@ -128,7 +133,7 @@ mod tests {
     #[test]
     fn a_kubelet_is_known_by_its_name() {
         let own = Ownership::read(&[entry("kubelet", "Update", "status", &json!({ "f:conditions": {} }))]);
-        assert!(own.kubelet && !own.condition);
+        assert!(own.kubelet && !own.has_condition());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::finding::Finding;
 use crate::observed::{Node, Standing};
 use crate::ownership::CONDITION_TYPE;
 use crate::plan::{StatusWrite, Write};
+use crate::share_policy;
 
 /// The body of a strategic merge patch on the node's status: this controller's part of it is as `write` says then.
 pub fn status(node: &Node, write: &StatusWrite, now: Timestamp) -> Value {
@@ -35,7 +36,7 @@ pub fn status(node: &Node, write: &StatusWrite, now: Timestamp) -> Value {
     }
     let condition = match &write.condition {
         Some(condition) => Some(condition.condition(node.condition.as_ref(), now)),
-        None => node.own.condition.then(|| json!({ "$patch": "delete", "type": CONDITION_TYPE })),
+        None => node.own.has_condition().then(|| json!({ "$patch": "delete", "type": CONDITION_TYPE })),
     };
     if let Some(condition) = condition {
         status.insert("conditions".to_owned(), json!([condition]));
@@ -53,7 +54,11 @@ pub fn after(node: &Node, write: &Write, now: Timestamp) -> Node {
     match write {
         Write::Status(write) => {
             let mut after = node.with_advert(&write.advert);
-            after.own.condition = write.condition.is_some();
+            if write.condition.is_some() {
+                after.own.conditions.insert(CONDITION_TYPE.to_owned());
+            } else {
+                after.own.conditions.remove(CONDITION_TYPE);
+            }
             after.condition = write.condition.as_ref().map(|finding| standing(node, finding, now));
             after
         }
@@ -67,6 +72,8 @@ pub fn after(node: &Node, write: &Write, now: Timestamp) -> Node {
             }
             after
         }
+        Write::Marks(marks) => share_policy::after_marks(node, marks),
+        Write::Share(change) => share_policy::after_status(node, change, now),
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! 1. names of this controller that the use in effect does not ask for are withdrawn, alone;
 //! 2. deploy labels, where they are managed;
-//! 3. what the use asks for is advertised, unless a name of somebody else stands in the way.
+//! 3. what the use asks for is advertised, unless a name of somebody else stands in the way;
+//! 4. the share policy, whose steps are told in [`crate::share_policy`].
 //!
 //! The condition goes with whichever step touches the status, and says what will hold after that step.
 
@@ -19,6 +20,7 @@ use crate::deploy_labels::{self, LabelChanges};
 use crate::finding::Finding;
 use crate::judgement::{Named, Situation};
 use crate::observed::Node;
+use crate::share_policy::{self, Marks, StatusChange};
 
 /// The cluster's side of every decision.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -35,6 +37,8 @@ pub struct Cluster {
     pub rules: Rules,
     /// Whether deploy labels are written. Never where GPU Operator runs: there they are its own.
     pub manage_operands: bool,
+    /// Whether nodes that share keep all of their cpu, memory and ephemeral storage for pods.
+    pub no_reservation: bool,
 }
 
 /// Where the flag is read from, so that people are told what to change.
@@ -54,6 +58,42 @@ pub enum Write {
     Status(StatusWrite),
     /// Changes of deploy labels.
     Labels(LabelChanges),
+    /// The marks of the share policy in force.
+    Marks(Marks),
+    /// What the status says of sharing.
+    Share(StatusChange),
+}
+
+impl Write {
+    /// What an Event should tell once this is written: a word and a sentence.
+    pub fn told(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Status(write) if write.tell => {
+                write.condition.as_ref().map(|finding| (finding.reason.word(), &finding.message[..]))
+            }
+            Self::Share(change) if change.tell => {
+                change.conditions[0].as_ref().map(|valid| (valid.reason, &valid.message[..]))
+            }
+            _ => None,
+        }
+    }
+
+    /// What it says on the node, for the log: the same for a condition that is no news.
+    pub fn said(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Status(write) => {
+                write.condition.as_ref().map(|finding| (finding.reason.word(), &finding.message[..]))
+            }
+            Self::Share(change) => {
+                let conditions = change.conditions.iter().flatten();
+                let news =
+                    conditions.filter(|condition| !condition.holds).next().or(change.conditions[1].as_ref());
+                news.map(|condition| (condition.reason, &condition.message[..]))
+            }
+            Self::Marks(marks) => Some(("PolicyInForce", marks.policy.as_deref().unwrap_or("none"))),
+            Self::Labels(_) => None,
+        }
+    }
 }
 
 /// This controller's part of a node's status.
@@ -78,6 +118,12 @@ pub struct Plan {
 
 /// Plans the next step for a node.
 pub fn plan(node: &Node, cluster: &Cluster) -> Plan {
+    let mut plan = plan_use(node, cluster);
+    plan.write = plan.write.or_else(|| share_policy::next(node, cluster));
+    plan
+}
+
+fn plan_use(node: &Node, cluster: &Cluster) -> Plan {
     let Some(decision) = decide(node, cluster) else {
         // No GPU node, or no longer one: what this controller has put there goes.
         let write = status_write(node, Advert::towards(node, &Amounts::new()), None);
@@ -135,7 +181,7 @@ fn status_write(node: &Node, advert: Advert, condition: Option<Finding>) -> Opti
         (Some(wanted), Some(standing)) => (wanted.stands(standing), wanted.reason.is_told()),
         (Some(wanted), None) => (false, wanted.reason.is_told()),
         // One that somebody else wrote would not go, however often it was left out.
-        (None, standing) => (standing.is_none() || !node.own.condition, false),
+        (None, standing) => (standing.is_none() || !node.own.has_condition(), false),
     };
     let write = StatusWrite { tell: tell && !same, condition, advert };
     (!same || !write.advert.stands(node)).then_some(Write::Status(write))

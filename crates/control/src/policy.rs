@@ -81,6 +81,7 @@ impl Policies {
                 source: Source::ClusterPolicy(name.clone()),
                 rules: command_line.rules,
                 manage_operands,
+                no_reservation: command_line.no_reservation,
             },
         }
     }

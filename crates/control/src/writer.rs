@@ -10,13 +10,13 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::finding::Finding;
 use crate::index::{Order, Outcome, Task};
 use crate::metrics::Metrics;
 use crate::observed::Node;
 use crate::ownership::FIELD_MANAGER;
 use crate::patch;
 use crate::plan::Write;
+use crate::share_policy;
 
 /// Longer than any answer should take; then the node is looked at again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ impl Writer {
         match &order.task {
             Task::Write(write) => self.write(&order.node, write).await,
             Task::Tell(finding) => {
-                if self.tell(&order.node, finding).await {
+                if self.tell(&order.node, finding.reason.word(), &finding.message).await {
                     Outcome::Told
                 } else {
                     Outcome::Failed
@@ -53,14 +53,23 @@ impl Writer {
     async fn write(&self, node: &Node, write: &Write) -> Outcome {
         // The API server notes that it was this controller.
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let now = Timestamp::now();
         let (kind, answer) = match write {
             Write::Status(status) => {
-                let patch = Patch::Strategic(patch::status(node, status, Timestamp::now()));
+                let patch = Patch::Strategic(patch::status(node, status, now));
                 ("status", within(self.nodes.patch_status(&node.name, &params, &patch)).await)
             }
             Write::Labels(changes) => {
                 let patch = Patch::Merge(patch::labels(node, changes));
                 ("labels", within(self.nodes.patch(&node.name, &params, &patch)).await)
+            }
+            Write::Marks(marks) => {
+                let patch = Patch::Merge(share_policy::marks_body(node, marks));
+                ("policy", within(self.nodes.patch(&node.name, &params, &patch)).await)
+            }
+            Write::Share(change) => {
+                let patch = Patch::Strategic(share_policy::status_body(node, change, now));
+                ("status", within(self.nodes.patch_status(&node.name, &params, &patch)).await)
             }
         };
         let outcome = match answer {
@@ -73,26 +82,25 @@ impl Writer {
             }
         };
         self.metrics.written(kind, &outcome);
-        if let (Outcome::Written(_), Write::Status(status)) = (&outcome, write) {
-            let finding = status.condition.as_ref();
-            if let Some(finding) = finding {
-                info!(node = node.name, reason = finding.reason.word(), "{}", finding.message);
+        if let Outcome::Written(_) = &outcome {
+            if let Some((reason, sentence)) = write.said() {
+                info!(node = node.name, reason, "{sentence}");
             }
-            if let Some(finding) = finding.filter(|_| status.tell) {
+            if let Some((reason, sentence)) = write.told() {
                 // It stands in the condition, too, so one that is lost is not repeated.
-                self.tell(node, finding).await;
+                self.tell(node, reason, sentence).await;
             }
         }
         outcome
     }
 
-    /// Tells of a finding in an Event. Says whether it is out.
-    async fn tell(&self, node: &Node, finding: &Finding) -> bool {
-        let told = within(self.recorder.publish(&event(finding), &reference(node))).await;
+    /// Tells of something in an Event. Says whether it is out.
+    async fn tell(&self, node: &Node, reason: &str, sentence: &str) -> bool {
+        let told = within(self.recorder.publish(&event(reason, sentence), &reference(node))).await;
         self.metrics.written("event", if told.is_ok() { &Outcome::Told } else { &Outcome::Failed });
         match told {
             Ok(()) => {
-                info!(node = node.name, reason = finding.reason.word(), "told: {}", finding.message);
+                info!(node = node.name, reason, "told: {sentence}");
                 true
             }
             Err(failure) => {
@@ -103,15 +111,15 @@ impl Writer {
     }
 }
 
-fn event(finding: &Finding) -> Event {
+fn event(reason: &str, sentence: &str) -> Event {
     // The recorder counts events of one action and reason up and keeps the first note, so another sentence has to be
     // another action.
     let mut hasher = DefaultHasher::new();
-    finding.message.hash(&mut hasher);
+    sentence.hash(&mut hasher);
     Event {
         type_: EventType::Warning,
-        reason: finding.reason.word().to_owned(),
-        note: Some(cut(&finding.message)),
+        reason: reason.to_owned(),
+        note: Some(cut(sentence)),
         action: format!("JudgeNodeUse-{:016x}", hasher.finish()),
         secondary: None,
     }

@@ -102,6 +102,7 @@ impl Scenario {
                     asked.with(200, &lease);
                 }
                 () if asked.is("GET", "/customresourcedefinitions") => asked.with(200, &list_of("List", &[])),
+                () if asked.is("GET", "/api/v1/pods?") => asked.with(200, &list_of("PodList", &[])),
                 () if asked.is("GET", "/events") => asked.with(200, &list_of("EventList", &[])),
                 () if asked.is("GET", "/api/v1/nodes?") => {
                     let nodes = [self.node.clone()];

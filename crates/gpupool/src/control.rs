@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Write the nvidia.com/gpu.deploy.* labels, unless GPU Operator is installed, which writes them itself
     #[arg(long)]
     manage_operands: bool,
+    /// Leave all cpu, memory and ephemeral storage of nodes that share cards to pods
+    #[arg(long)]
+    no_reservation: bool,
     /// Print what would be written now, one JSON object a line, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -127,6 +130,7 @@ impl Args {
             source: Source::CommandLine,
             rules: self.rules.into(),
             manage_operands: self.manage_operands,
+            no_reservation: self.no_reservation,
         }
     }
 }

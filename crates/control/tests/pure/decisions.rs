@@ -263,7 +263,7 @@ fn without_annotation_and_label_everything_of_ours_goes() {
 fn a_condition_of_somebody_else_under_our_name_is_not_fought_over_without_a_label() {
     let mut node = settle(Shape::labelled("container").node(), &sandbox()).1;
     node.labels.clear();
-    node.own.condition = false;
+    node.own.conditions.clear();
     assert!(plan(&node, &sandbox()).write.is_none());
 }
 
