@@ -9,7 +9,7 @@ use gpupool_control::plan::Cluster as Settings;
 use gpupool_control::{Access, Config, run};
 use gpupool_core::node_use::LABEL;
 use gpupool_testbed::{Cluster, Node};
-use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition};
+use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -58,6 +58,9 @@ impl<'a> Scene<'a> {
         let nodes = Api::all(client.clone());
         let left: Vec<KubeNode> = nodes.list(&ListParams::default()).await.unwrap().items;
         let scene = Self { cluster, client, nodes, created: Vec::new() };
+        let pods: Api<Pod> = Api::namespaced(scene.client.clone(), "default");
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        pods.delete_collection(&at_once, &ListParams::default()).await.unwrap();
         for node in left {
             scene.delete(&node.name_any()).await;
         }
