@@ -4,6 +4,7 @@
 //! whose text the user reads. This room knows the published names ([`names`]) but no Kubernetes object: whoever has
 //! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
 
+pub mod admission;
 pub mod cards;
 pub mod condition;
 pub mod decision;
@@ -14,6 +15,7 @@ pub mod qos;
 pub mod refusal;
 pub mod reservation;
 
+pub use admission::{Admitted, Rewrite, Update};
 pub use cards::PoolCard;
 pub use condition::Condition;
 pub use decision::{Decision, Load, NodeFacts, NodeRefusal, Standing};

@@ -113,6 +113,11 @@ pub enum Refusal {
         "annotation {CARD_ANNOTATION} is written by gpupool alone, when it chooses the pod's card: leave it as it is, or out of a new pod"
     )]
     CardAnnotation,
+    /// A pod stays with the policy that it came for.
+    #[error(
+        "label {POLICY_LABEL} can't be changed on a pod that shares a card: delete the pod and create it anew, or change its template"
+    )]
+    PolicyChanged,
     /// A pod's limit stands from its creation on.
     #[error(
         "the limit of {} is {} and can't be changed on a pod: delete the pod and create it anew, or change its template",

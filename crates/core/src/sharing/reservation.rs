@@ -148,3 +148,15 @@ pub fn reservation(cards: u32, capacity: &Amounts, storage: Option<Quantity>) ->
     }
     reserved
 }
+
+/// What `allocatable` is without us, from a status that somebody writes. Whoever writes a status sends only what it
+/// thinks has changed: an amount that is as `before` was not sent, and is still the one that was `noted`, if one was.
+pub fn unreserved(written: &Amounts, before: Option<&Amounts>, noted: &Amounts) -> Amounts {
+    let mut unreserved = Amounts::default();
+    for (one, amount) in written.iter() {
+        let sent = before.is_some_and(|before| before.get(one) != Some(amount));
+        let known = noted.get(one).filter(|_| !sent);
+        unreserved.set(one, known.unwrap_or(amount));
+    }
+    unreserved
+}
