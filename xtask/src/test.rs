@@ -1,9 +1,15 @@
 //! `cargo xtask test`: every check of the project, on a clean checkout as well as on a warm one.
+//!
+//! Tests that need root are marked `#[ignore = "needs root"]`: root runs them, others are told which were not run.
 
 use std::process::ExitCode;
 
 use crate::step::{self, Steps};
 use crate::{clients, dist, lab, setup};
+
+/// The crates with tests that need root.
+const FOR_ROOT: &[&str] =
+    &["test", "--locked", "--tests", "--package", "gpupool-testbed", "--package", "gpupool"];
 
 /// Runs all steps, then prints which passed; a step that fails does not hide the others.
 pub(crate) fn run() -> ExitCode {
@@ -39,8 +45,34 @@ pub(crate) fn run() -> ExitCode {
                 step::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]).env("GPUPOOL_DIST", dist),
             )
         });
+        if is_root() {
+            steps.run("tests that need root", || {
+                let mut tests = step::cargo(FOR_ROOT);
+                step::succeed(tests.args(["--no-fail-fast", "--", "--ignored"]).env("GPUPOOL_DIST", dist))
+            });
+        }
         steps.run("clients", || clients::check(dist));
         steps.run("lab", || lab::check(dist));
     }
-    if steps.summary() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let passed = steps.summary();
+    if !is_root() {
+        name_tests_for_root();
+    }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Says which tests were not run because they need root, in the last lines.
+fn name_tests_for_root() {
+    let listed = step::cargo(FOR_ROOT).args(["--quiet", "--", "--list", "--ignored"]).output();
+    let listed =
+        listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    eprintln!("not run, as they need root: {} tests", names.len());
+    for name in names {
+        eprintln!("  {name}");
+    }
 }

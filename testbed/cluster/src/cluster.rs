@@ -98,7 +98,7 @@ impl Builder {
             Some(folder) => Home::at(folder)?,
             None => Home::temporary()?,
         };
-        let network = stock.is_some().then(Network::make).transpose()?;
+        let network = stock.is_some().then(|| Network::make(home.folder())).transpose()?;
         let addresses = match &network {
             Some(network) => Addresses::within(network),
             None => Addresses::on_loopback()?,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rustix::process::getuid;
 
-use crate::Error;
 use crate::control_group::ControlGroup;
+use crate::{Error, network};
 
 /// Where the components' logs lie, below the folder.
 const LOGS: &str = "logs";
@@ -224,6 +224,7 @@ fn sweep(root: &Path) -> Result<(), Error> {
 
 /// Removes everything that belongs to a cluster's folder and does not end with its processes.
 fn clear(folder: &Path) -> Result<(), Error> {
+    network::remove_device(folder)?;
     ControlGroup::of(folder).remove()?;
     remove_folder(folder)
 }

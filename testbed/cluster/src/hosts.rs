@@ -56,13 +56,13 @@ pub(crate) struct Hosts {
     stock: Stock,
     network: Network,
     authority: Authority,
-    hosts: Vec<Host>,
+    machines: Vec<Host>,
 }
 
 impl Hosts {
     /// None yet.
     pub(crate) fn new(stock: Stock, network: Network, authority: Authority) -> Self {
-        Self { stock, network, authority, hosts: Vec::new() }
+        Self { stock, network, authority, machines: Vec::new() }
     }
 }
 
@@ -79,7 +79,7 @@ impl Cluster {
         let groups = ControlGroup::of(&self.folder);
         let server = self.addresses.server();
         let (init, containerd) = (hosts.stock.init.clone(), hosts.stock.containerd.clone());
-        let first = hosts.hosts.len();
+        let first = hosts.machines.len();
         for (index, node) in nodes.iter().enumerate() {
             let too_many = |_| Error::TooManyNodes { most: MOST_NODES };
             let index = u8::try_from(first + index).map_err(too_many)?;
@@ -90,9 +90,9 @@ impl Cluster {
             let group = groups.make(node.name())?;
             let host = Host::prepare(node, &self.folder, network, &group, &hosts.authority, &server)?;
             self.start_component(host.init(&init))?;
-            hosts.hosts.push(host);
+            hosts.machines.push(host);
         }
-        for host in &hosts.hosts[first..] {
+        for host in &hosts.machines[first..] {
             readiness::file(&mut self.components, &host.entered())?;
             let place = self.place_of(host)?;
             self.start_component(host.containerd(&containerd, place))?;
@@ -174,7 +174,9 @@ impl Cluster {
         let mut ctr = Command::new(folder_of(Tool::Containerd)?.join("ctr"));
         ctr.args(["--address", containerd::SOCKET, "--namespace", "k8s.io", "run", "--rm", "--cgroup"]);
         ctr.arg(format!("{}/{id}", ControlGroup::of(&self.folder).path_of(node)));
-        devices.iter().for_each(|device| _ = ctr.args(["--device", device]));
+        for device in devices {
+            ctr.args(["--device", device]);
+        }
         ctr.args([image, id]).args(arguments);
         ctr.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.spawn_on(node, ctr)
@@ -192,7 +194,7 @@ impl Cluster {
     }
 
     fn host(&self, node: &str) -> Result<&Host, Error> {
-        let hosts = self.hosts.iter().flat_map(|hosts| &hosts.hosts);
+        let hosts = self.hosts.iter().flat_map(|hosts| &hosts.machines);
         let names: Vec<&str> = hosts.clone().map(|host| host.node.name()).collect();
         let absent =
             || Error::Absent { name: format!("node {node} with a kubelet"), present: names.join(", ") };
@@ -214,6 +216,6 @@ impl Cluster {
 
 impl Hosts {
     fn of<'a>(&'a self, nodes: &'a [KubeletNode]) -> impl Iterator<Item = &'a Host> {
-        self.hosts.iter().filter(|host| nodes.iter().any(|node| node.name() == host.node.name()))
+        self.machines.iter().filter(|host| nodes.iter().any(|node| node.name() == host.node.name()))
     }
 }

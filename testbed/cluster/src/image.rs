@@ -4,6 +4,7 @@
 //! Programs bring the shared libraries that they are linked with, so what runs here runs in the container.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -286,7 +287,12 @@ fn digest_of(mut text: impl Read) -> io::Result<String> {
         }
         digest.update(&part[..length]);
     }
-    Ok(digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut hexadecimal = String::new();
+    for byte in digest.finish().as_ref() {
+        // Writing to a string does not fail.
+        let _ = write!(hexadecimal, "{byte:02x}");
+    }
+    Ok(hexadecimal)
 }
 
 /// This machine's architecture by its name in images.

@@ -52,7 +52,7 @@
 //!
 //! **Nothing stays behind.** The kernel ends everything that ran on a node with this process, however it ends, and
 //! mounts, networks and firewall rules go with the namespaces they are in. What a kubelet would change on the machine it
-//! finds changed already, in a private view. The folder and the (then empty) control groups of a
+//! finds changed already, in a private view. The folder, the (then empty) control groups and the network device of a
 //! cluster that was killed are removed by the next one, or by [`remove_remains`].
 //!
 //! Control groups of version 1 (also beside version 2) work as they are. On version 2 alone the controllers `cpu`,

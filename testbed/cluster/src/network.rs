@@ -11,14 +11,16 @@
 //! The first service address belongs to the control plane itself, so pods reach the API server as on any cluster,
 //! and so do processes of the machine under 198.18.K.2; there is no way out to anywhere else. 198.18.0.0/15 is kept
 //! for benchmarks of networks (RFC 2544): no real network uses it. On the machine appears one device, `gpupoolK`;
-//! the kernel removes it with the namespace at its other end.
+//! it goes with the cluster.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::control_group::control_group;
 use crate::place::{Place, new_network};
 use crate::{Error, tied};
 
@@ -60,13 +62,13 @@ pub(crate) struct NodeNetwork {
 }
 
 impl Network {
-    /// Makes the network and its device on the machine.
-    pub(crate) fn make() -> Result<Self, Error> {
+    /// Makes the network of the cluster in this folder, and its device on the machine.
+    pub(crate) fn make(folder: &Path) -> Result<Self, Error> {
         let namespace = new_network().map_err(failed("make a network namespace"))?;
         for number in 0..CLUSTERS {
             let network = Self { number, namespace: Arc::clone(&namespace) };
             if network.connect_machine()? {
-                network.lay_out()?;
+                network.lay_out(&control_group(folder))?;
                 return Ok(network);
             }
         }
@@ -133,7 +135,8 @@ impl Network {
         }
     }
 
-    fn lay_out(&self) -> Result<(), Error> {
+    /// The device on the machine is marked with `owner`, so that it is found again.
+    fn lay_out(&self, owner: &str) -> Result<(), Error> {
         let (number, machine, control_plane) = (self.number, self.machine(), self.control_plane());
         let inside = format!(
             "link set lo up\n\
@@ -147,7 +150,8 @@ impl Network {
         );
         ip(&self.place(), &inside)?;
         let outside = format!(
-            "address add {machine}/24 dev gpupool{number}\n\
+            "link set gpupool{number} alias {owner}\n\
+             address add {machine}/24 dev gpupool{number}\n\
              link set gpupool{number} up\n"
         );
         ip(&Place::Here, &outside)?;
@@ -156,6 +160,24 @@ impl Network {
         forward.args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
         run(&self.place(), forward, "")
     }
+}
+
+/// Removes the device of the cluster in this folder from the machine. The kernel does so by itself, but only when the last
+/// connection in the network has timed out: a minute or two after a cluster was killed.
+pub(crate) fn remove_device(folder: &Path) -> Result<(), Error> {
+    let owner = control_group(folder);
+    for device in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+        let alias = fs::read_to_string(device.path().join("ifalias")).unwrap_or_default();
+        if alias.trim() == owner {
+            let name = device.file_name();
+            match ip(&Place::Here, &format!("link delete {}\n", name.to_string_lossy())) {
+                // The kernel was quicker.
+                Err(_) if !device.path().exists() => (),
+                deleted => deleted?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The namespace as another process can open it.

@@ -2,9 +2,9 @@
 //!
 //! A cluster with kubelets has a network namespace of its own, each node another, and a namespace for mounts and one
 //! for processes beside it. None of them has a name anywhere: they live by the processes in them and by descriptors of
-//! the process that started the cluster. So they are gone when that process is gone, however it ended, and with them
-//! all mounts, bridges, addresses and firewall rules in them. A node's process namespace takes everything that
-//! ever ran on the node with it, containers included.
+//! the process that started the cluster. So they go when that process goes, however it ended, and with them all mounts,
+//! bridges, addresses and firewall rules in them. A node's process namespace takes everything that ever ran on the
+//! node with it, containers included.
 
 use std::fs::File;
 use std::io;

@@ -130,7 +130,9 @@ fn the_containers_of_a_node_share_its_cards_and_no_other_node_has_them() {
     ] {
         cluster.apply(&with_cards(pod).to_string()).unwrap();
     }
-    ["watcher", "taker", "elsewhere"].iter().for_each(|pod| wait_for_running(&cluster, pod));
+    for pod in ["watcher", "taker", "elsewhere"] {
+        wait_for_running(&cluster, pod);
+    }
     eventually("the watcher never saw a gibibyte taken in the other container", || {
         let used = used(&cluster, "watcher");
         let first: u32 = used.split(' ').next().unwrap().parse().unwrap();
@@ -285,9 +287,9 @@ fn nothing_of_a_killed_cluster_stays_on_the_machine() {
     let init = standing.parts.iter().find(|part| part.name == "init@n1").and_then(|part| part.pid).unwrap();
     let inside = std::fs::read_link(format!("/proc/{init}/ns/pid_for_children")).unwrap();
     let mounts = std::fs::read_link(format!("/proc/{init}/ns/mnt")).unwrap();
-    // etcd's and the API server's network has the one device that is on the machine too.
     let device = device_of(&folder);
-    assert!(Path::new("/sys/class/net").join(&device).exists());
+    let alias = std::fs::read_to_string(format!("/sys/class/net/{device}/ifalias")).unwrap();
+    assert_eq!(alias.trim(), gpupool_testbed::control_group(&folder));
     assert!(in_namespace("pid", &inside) >= 3 && in_namespace("mnt", &mounts) >= 3);
     assert_eq!(tunables(), before, "a kubelet's settings reached the machine");
 
@@ -296,11 +298,12 @@ fn nothing_of_a_killed_cluster_stays_on_the_machine() {
     eventually("a process of the node outlived the cluster", || {
         in_namespace("pid", &inside) == 0 && in_namespace("mnt", &mounts) == 0
     });
-    eventually("the network device stayed", || !Path::new("/sys/class/net").join(&device).exists());
     // Another cluster that is just starting may have removed it already.
     remove_remains(&folder).unwrap();
     assert!(!folder.exists());
     assert_eq!(groups_of(&folder), Vec::<PathBuf>::new());
+    let alias = std::fs::read_to_string(format!("/sys/class/net/{device}/ifalias")).unwrap_or_default();
+    assert_ne!(alias.trim(), gpupool_testbed::control_group(&folder), "the network device stayed");
     assert_eq!(tunables(), before);
     let mounted = std::fs::read_to_string("/proc/mounts").unwrap();
     assert!(!mounted.contains(folder.to_str().unwrap()), "{mounted}");
