@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use axum::Router;
+use axum::routing::get;
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode, Pod as KubePod};
@@ -89,7 +90,8 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
         let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
         let extender = Extender::new(client.clone(), leading.clone());
         side_tasks.spawn(extender.clone().follow());
-        servers.spawn(async move { serving.run(&client, leading, routes(&extender), stop).await });
+        let routes = routes(&extender, &serving.settings.namespace);
+        servers.spawn(async move { serving.run(&client, leading, routes, stop).await });
     }
     let controller = Controller {
         writer: Writer::new(&client, &config.identity, metrics),
@@ -115,8 +117,11 @@ pub async fn run(client: kube::Client, config: Config, stop: watch::Receiver<boo
 }
 
 /// All that is answered over HTTPS.
-fn routes(extender: &Extender) -> Router {
-    Router::new().merge(admission::router()).nest("/extender", extender.router())
+fn routes(extender: &Extender, namespace: &str) -> Router {
+    Router::new()
+        .route("/ready", get(|| async { "ok\n" }))
+        .merge(admission::router(namespace))
+        .nest("/extender", extender.router())
 }
 
 struct Controller {

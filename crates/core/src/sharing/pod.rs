@@ -114,8 +114,12 @@ impl Pod {
         labels: Option<&BTreeMap<String, String>>,
         annotations: Option<&BTreeMap<String, String>>,
     ) -> Self {
-        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned();
-        let annotation = |name: &str| annotations.and_then(|annotations| annotations.get(name)).cloned();
+        let get = |map: Option<&BTreeMap<String, String>>, name: &str| map?.get(name).cloned();
+        Self::read(|name| get(labels, name), |name| get(annotations, name))
+    }
+
+    /// The same from any form: `label` and `annotation` give a text by its name.
+    pub fn read(label: impl Fn(&str) -> Option<String>, annotation: impl Fn(&str) -> Option<String>) -> Self {
         Self {
             policy: label(POLICY_LABEL),
             compute_class: label(COMPUTE_CLASS_LABEL),
@@ -210,15 +214,15 @@ impl Pod {
 
 impl Container {
     /// A container: `request` and `limit` give the texts of its `resources` by a resource's name.
-    pub fn new<'a>(
+    pub fn new<T: Into<String>>(
         name: &str,
         init: bool,
-        request: impl Fn(&str) -> Option<&'a str>,
-        limit: impl Fn(&str) -> Option<&'a str>,
+        request: impl Fn(&str) -> Option<T>,
+        limit: impl Fn(&str) -> Option<T>,
     ) -> Self {
         let amount = |resource: &str| Amount {
-            request: request(resource).map(str::to_owned),
-            limit: limit(resource).map(str::to_owned),
+            request: request(resource).map(T::into),
+            limit: limit(resource).map(T::into),
         };
         Self {
             name: name.to_owned(),
