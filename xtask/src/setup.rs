@@ -30,6 +30,12 @@ const NEEDS: &[Need] = &[
         probe: &["python3", "-c", "import ensurepip, venv"],
         package: "python3-venv",
     },
+    // The shim is also loaded into programs that it can do nothing for.
+    Need {
+        what: "a C library other than glibc",
+        probe: &["musl-gcc", "-dumpversion"],
+        package: "musl-tools",
+    },
 ];
 
 /// What nodes with a kubelet need of the machine, beside the programs that are built. Only root can have such nodes.

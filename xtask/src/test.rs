@@ -8,8 +8,14 @@ use crate::step::{self, Steps};
 use crate::{clients, dist, lab, setup};
 
 /// The crates with tests that need root.
-const FOR_ROOT: &[&str] =
-    &["test", "--locked", "--tests", "--package", "gpupool-testbed", "--package", "gpupool"];
+const FOR_ROOT: &[&str] = &[
+    "test",
+    "--locked",
+    "--tests",
+    "--package=gpupool-testbed",
+    "--package=gpupool",
+    "--package=gpupool-shim",
+];
 
 /// Runs all steps, then prints which passed; a step that fails does not hide the others.
 pub(crate) fn run() -> ExitCode {

@@ -8,7 +8,7 @@ use gpupool_wire::{CardUuid, NO_CARD};
 use zerocopy::IntoBytes;
 
 use crate::text::Text;
-use crate::waiting::{AWAY_LINE, Absence, Wait, waiting_line};
+use crate::waiting::{AWAY_LINE, Absence, UNABLE_LINE, Wait, waiting_line};
 
 /// How long an agent that took the connection may take to answer a greeting, in milliseconds.
 const GREETING_PATIENCE: u64 = 10_000;
@@ -33,8 +33,8 @@ pub(crate) enum Received {
 pub(crate) trait Surroundings {
     /// Milliseconds of a clock that never goes back.
     fn now(&mut self) -> u64;
-    /// Makes a new connection in place of any old one; whether it worked.
-    fn connect(&mut self) -> bool;
+    /// Makes a new connection in place of any old one; if not, whether waiting may help.
+    fn connect(&mut self) -> Result<(), Failure>;
     /// Whether there is a connection as far as this side knows.
     fn connected(&mut self) -> bool;
     /// Sends a packet, with the ledger's descriptor beside it where that is asked; whether it went out.
@@ -84,6 +84,8 @@ pub(crate) enum Failure {
     Away,
     /// The agent said no; it was told to the user already.
     Refused(Reason),
+    /// This process may not make a socket, or has no room for one or for the pages. Waiting would not help.
+    Unable,
 }
 
 /// Whether to wait for an agent that is away.
@@ -112,14 +114,20 @@ pub(crate) fn introduce<S: Surroundings>(
                 let pause = absence.pause();
                 around.pause(pause);
             }
-            other => return other,
+            other => {
+                if other == Err(Failure::Unable) && patience == Patience::Endless {
+                    around.say(UNABLE_LINE);
+                }
+                return other;
+            }
         }
     }
 }
 
 #[inline(never)]
 fn greet<S: Surroundings>(around: &mut S, me: &Myself, patience: Patience) -> Result<(), Failure> {
-    if !around.connect() || !around.send(me.hello().as_bytes(), me.lease != 0) {
+    around.connect()?;
+    if !around.send(me.hello().as_bytes(), me.lease != 0) {
         return Err(Failure::Away);
     }
     let time = match patience {
@@ -132,7 +140,9 @@ fn greet<S: Surroundings>(around: &mut S, me: &Myself, patience: Patience) -> Re
         let now = around.now();
         match around.receive(&mut buffer, end.saturating_sub(now)) {
             Received::Packet(length) => match decode(buffer.get(..length).unwrap_or_default()) {
-                Ok(Message::Welcome(welcome)) if around.adopt(welcome.slot()) => return Ok(()),
+                Ok(Message::Welcome(welcome)) => {
+                    return if around.adopt(welcome.slot()) { Ok(()) } else { Err(Failure::Unable) };
+                }
                 Ok(Message::Refused(refused)) => {
                     if patience == Patience::Endless {
                         tell(around, refused.sentence_bytes());

@@ -10,7 +10,7 @@ use gpupool_wire::cards::{CardTable, MAX_CARDS, table_length};
 use gpupool_wire::ledger::{self, Ledger};
 use gpupool_wire::limits::{self, LimitsPage};
 
-use crate::client::{Buffer, Myself, Received, Surroundings};
+use crate::client::{Buffer, Failure, Myself, Received, Surroundings};
 use crate::process::{PROCESS, socket_path};
 use crate::sys::{self, FileIdentity, MOST_FDS, Ready};
 
@@ -187,17 +187,19 @@ impl Surroundings for Connection {
         sys::milliseconds()
     }
 
-    fn connect(&mut self) -> bool {
+    fn connect(&mut self) -> Result<(), Failure> {
         self.socket.close();
         self.drop_arrived();
         let mut path = [0; 108];
         let length = socket_path(&mut path);
-        let Ok(fd) = sys::packet_socket() else { return false };
-        if sys::connect(fd, path.get(..length).unwrap_or_default()).is_err() {
+        let fd = sys::packet_socket().map_err(|_| Failure::Unable)?;
+        if let Err(error) = sys::connect(fd, path.get(..length).unwrap_or_default()) {
             sys::close(fd);
-            return false;
+            // Not there (yet), or busy; anything else is a rule that keeps this process from it.
+            let forbidden = matches!(error, libc::EPERM | libc::EACCES | libc::ENOSYS | libc::ENAMETOOLONG);
+            return Err(if forbidden { Failure::Unable } else { Failure::Away });
         }
-        self.socket.keep(fd)
+        if self.socket.keep(fd) { Ok(()) } else { Err(Failure::Unable) }
     }
 
     fn connected(&mut self) -> bool {

@@ -82,19 +82,23 @@ impl<'a> Object<'a> {
 
     /// Whether this is `library`, by its soname, or by its file's name when it has none.
     pub(crate) fn is(self, library: Library, symbols: &Symbols) -> bool {
-        symbols.soname().map_or_else(
-            || {
-                let path = self.path().to_bytes();
-                let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-                file.starts_with(library.stem())
-            },
-            |soname| soname == library.soname(),
-        )
+        symbols
+            .soname()
+            .map_or_else(|| self.file_name().starts_with(library.stem()), |soname| soname == library.soname())
     }
 
     /// Whether this is the C library or its companion that has `dlsym` where the C library has not (before 2.34).
-    pub(crate) fn is_libc(symbols: &Symbols) -> bool {
-        symbols.soname().is_some_and(|soname| soname == c"libc.so.6" || soname == c"libdl.so.2")
+    /// musl's counts, which often has no soname: nothing is held there, but nothing must break either.
+    pub(crate) fn is_libc(self, symbols: &Symbols) -> bool {
+        let name = symbols.soname().map_or_else(|| self.file_name(), CStr::to_bytes);
+        matches!(name, b"libc.so.6" | b"libdl.so.2" | b"libc.so")
+            || name.starts_with(b"ld-musl-")
+            || name.starts_with(b"libc.musl-")
+    }
+
+    fn file_name(self) -> &'a [u8] {
+        let path = self.path().to_bytes();
+        path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
     }
 }
 
@@ -140,7 +144,7 @@ pub(crate) fn find<T>(mut choose: impl FnMut(&Object<'_>, &Symbols) -> Option<T>
 /// A function of the C library, by any of its homes.
 pub(crate) fn libc_function(name: &CStr) -> Option<usize> {
     let name = name.to_bytes();
-    find(|_, symbols| Object::is_libc(symbols).then(|| symbols.function(name)).flatten())
+    find(|object, symbols| object.is_libc(symbols).then(|| symbols.function(name)).flatten())
 }
 
 #[cfg(test)]

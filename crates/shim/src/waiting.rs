@@ -23,6 +23,9 @@ pub(crate) fn waiting_line(seconds: u64, position: u32) -> Text {
 
 /// Said when the agent does not answer.
 pub(crate) const AWAY_LINE: &[u8] = "gpupool: the agent is away, waiting for it …\n".as_bytes();
+/// What a program is told that has no means to reach its agent.
+pub(crate) const UNABLE_LINE: &[u8] =
+    b"gpupool: no socket, descriptor or memory to reach the agent with: this program gets no card.\n";
 
 /// When the waiting lines are due. Times are milliseconds of one clock.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,8 @@ const CARD: CardUuid = [5; 16];
 enum Scene {
     /// The next attempt to connect fails.
     NoConnection,
+    /// The process may not make a socket.
+    NoMeans,
     /// It works.
     Connection,
     /// A packet is there at this time.
@@ -41,13 +43,15 @@ impl Surroundings for Play {
         self.now
     }
 
-    fn connect(&mut self) -> bool {
-        self.connected = match self.scenes.pop_front() {
-            Some(Scene::Connection) => true,
-            Some(Scene::NoConnection) => false,
+    fn connect(&mut self) -> Result<(), Failure> {
+        let outcome = match self.scenes.pop_front() {
+            Some(Scene::Connection) => Ok(()),
+            Some(Scene::NoConnection) => Err(Failure::Away),
+            Some(Scene::NoMeans) => Err(Failure::Unable),
             _ => panic!("a connection is attempted out of turn"),
         };
-        self.connected
+        self.connected = outcome.is_ok();
+        outcome
     }
 
     fn connected(&mut self) -> bool {
@@ -113,6 +117,16 @@ fn a_process_is_introduced_and_takes_over_its_pages() {
     assert_eq!(introduce(&mut play, &Myself::new(), Patience::Endless), Ok(()));
     assert_eq!(play.adopted, [4]);
     assert_eq!(play.sent, [(Hello::fresh(NO_CARD).as_bytes().to_vec(), false)]);
+    assert!(play.said.is_empty());
+}
+
+#[test]
+fn a_process_without_the_means_to_connect_is_told_so_and_does_not_wait() {
+    let mut play = Play::of([Scene::NoMeans]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Endless), Err(Failure::Unable));
+    assert_eq!(play.said.len(), 1);
+    let mut play = Play::of([Scene::NoMeans]);
+    assert_eq!(introduce(&mut play, &Myself::new(), Patience::Once), Err(Failure::Unable));
     assert!(play.said.is_empty());
 }
 
