@@ -140,3 +140,26 @@ fn remove_tree(group: &Path) -> io::Result<()> {
     }
     fs::remove_dir(group)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_that_are_not_switched_on_are_named_with_the_command_that_does_it() {
+        let root = tempfile::tempdir().unwrap();
+        // Version 1 has no such file and needs nothing.
+        check_version_2(root.path()).unwrap();
+        let file = root.path().join("cgroup.subtree_control");
+        fs::write(&file, "cpuset cpu io memory pids\n").unwrap();
+        check_version_2(root.path()).unwrap();
+        fs::write(&file, "cpu memory\n").unwrap();
+        let error = check_version_2(root.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("echo +cpuset +pids > {}", file.display())), "{error}");
+    }
+
+    #[test]
+    fn clusters_in_different_folders_have_different_groups() {
+        assert_ne!(control_group(Path::new("/a/people")), control_group(Path::new("/b/people")));
+    }
+}

@@ -3,7 +3,12 @@
 //!
 //! The programs are built first if the cache has none: minutes, once, said on standard error.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpupool_testbed::{
-    CDI_DEVICE, Cluster, DRIVER, Image, KubeletNode, Machine, PUBLISHED_IMAGE, Product, STATE, Standing,
-    remove_remains,
+    CDI_DEVICE, Cluster, DRIVER, Error, Image, KubeletNode, Machine, PUBLISHED_IMAGE, Product, STATE,
+    Standing, remove_remains,
 };
 use serde_json::{Value, json};
 
@@ -273,12 +278,34 @@ fn containers_survive_the_crash_of_every_component_and_the_cluster_goes_on() {
 
 #[test]
 #[ignore = "needs root"]
+fn what_cannot_be_had_is_said_in_a_sentence() {
+    use std::os::unix::process::CommandExt;
+    let nobody =
+        hold(|command| _ = command.uid(65534).gid(65534).env("HOME", "/nonexistent")).output().unwrap();
+    let said = String::from_utf8(nobody.stderr).unwrap();
+    assert!(!nobody.status.success() && said.contains("NotRoot"), "{said}");
+
+    let node = KubeletNode::new("n1").cards(product().cards("2xB9000"));
+    let error = Cluster::builder().kubelet_node(node).start().unwrap_err();
+    let Error::Failed { source, logs } = error else { panic!("{error}") };
+    assert!(source.to_string().starts_with("cannot make the simulated cards `2xB9000`: "), "{source}");
+    std::fs::remove_dir_all(logs).unwrap();
+}
+
+/// The example that holds a cluster with a kubelet's node.
+fn hold(change: impl FnOnce(&mut Command)) -> Command {
+    let tests = std::env::current_exe().unwrap();
+    let mut holder = Command::new(tests.ancestors().nth(2).unwrap().join("examples/hold"));
+    holder.arg("--kubelet").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    change(&mut holder);
+    holder
+}
+
+#[test]
+#[ignore = "needs root"]
 fn nothing_of_a_killed_cluster_stays_on_the_machine() {
     let before = tunables();
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("examples/hold");
-    let mut holder =
-        Command::new(program).arg("--kubelet").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut holder = hold(|command| _ = command.stderr(Stdio::inherit())).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(!line.is_empty(), "the holder could not start a cluster; what it said stands above");

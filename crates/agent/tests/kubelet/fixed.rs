@@ -64,9 +64,7 @@ fn while_the_api_server_is_away_nothing_is_forgotten(mut scene: Scene) {
     assert_eq!(scene.status().leases[0].lease, lease);
     assert_eq!(scene.status().pods.len(), 2);
     scene.cluster.start_apiserver().unwrap();
-    scene.until("the agent to see its pods again", || {
-        scene.allocatable() == ["200", "200"]
-    });
+    scene.until("the agent to see its pods again", || scene.allocatable() == ["200", "200"]);
     assert_eq!(scene.status().leases[0].lease, lease);
     scene.stop();
 }
