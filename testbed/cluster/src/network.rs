@@ -36,6 +36,12 @@ const FIRST_NODE: u8 = 11;
 /// Service addresses. What goes to one is turned to a pod by kube-proxy.
 pub(crate) const SERVICES: &str = "10.96.0.0/16";
 
+/// The control plane passes on what nodes send each other. A packet whose address kube-proxy has changed is routed, also back
+/// to the node it came from: a bridge that looks at addresses itself would drop it. The settings are the namespace's
+/// own; the second exists only where the bridge filter is loaded.
+const FORWARD: &str = "set -e; echo 1 > /proc/sys/net/ipv4/ip_forward; \
+     filter=/proc/sys/net/bridge/bridge-nf-call-iptables; if [ -e $filter ]; then echo 0 > $filter; fi";
+
 /// Routes of what the control plane sends itself. To the kernel a service address needs one before kube-proxy's turn;
 /// what nodes send needs none, and is refused at once where kube-proxy does not know the service yet.
 const OUTGOING: &str = "100";
@@ -156,8 +162,7 @@ impl Network {
         );
         ip(&Place::Here, &outside)?;
         let mut forward = Command::new("sh");
-        // Nodes reach each other's pods through the control plane. The setting is the namespace's own.
-        forward.args(["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+        forward.args(["-c", FORWARD]);
         run(&self.place(), forward, "")
     }
 }

@@ -219,7 +219,7 @@ fn pods_services_and_the_api_server_reach_each_other_across_nodes() {
     let health = "--raw=/api/v1/namespaces/default/services/server:80/proxy/health";
     assert!(cluster.kubectl(["get", health]).unwrap().contains("true"));
     let ask = "exec 3<>/dev/tcp/10.96.0.99/80 && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3";
-    for client in ["client", "neighbour"] {
+    for client in ["client", "neighbour", "server"] {
         eventually("a service's address never answered", || {
             let answer = cluster.kubectl(["exec", client, "--", "timeout", "5", "bash", "-c", ask]);
             answer.is_ok_and(|answer| answer.contains(r#""health":"true""#))
