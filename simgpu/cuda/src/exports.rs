@@ -1,6 +1,6 @@
 //! Every exported name, generated from `entry_points.tsv`: the table, and the names that nothing here implements.
 
-use crate::{entry::run_early, error::CuError};
+use crate::{entry::run, error::CuError};
 
 /// One exported function.
 #[derive(Debug)]
@@ -27,5 +27,5 @@ macro_rules! unsupported {
 include!(concat!(env!("OUT_DIR"), "/entry_points.rs"));
 
 fn unsupported(name: &str) -> i32 {
-    run_early(name, || Err(CuError::NOT_SUPPORTED))
+    run(name, || Err(CuError::NOT_SUPPORTED))
 }

@@ -8,12 +8,14 @@ mod api;
 mod arrays;
 mod calls;
 mod contexts;
+mod every_call;
 mod faults;
 mod graphs;
 mod identity;
 mod images;
 mod ipc;
 mod memory;
+mod model;
 mod other_calls;
 mod pools;
 #[path = "../../../device/tests/processes/runner.rs"]
@@ -32,6 +34,8 @@ fn main() -> std::process::ExitCode {
         ipc::SCENARIOS,
         graphs::SCENARIOS,
         other_calls::SCENARIOS,
+        every_call::SCENARIOS,
+        model::SCENARIOS,
         streams::SCENARIOS,
         images::SCENARIOS,
         time::SCENARIOS,
