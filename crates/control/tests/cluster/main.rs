@@ -8,7 +8,9 @@
     reason = "a test holds the cluster for its whole turn; only one runs at a time"
 )]
 
+mod admission;
 mod policy;
+mod reservation;
 mod scene;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use gpupool_control::plan::Cluster as Settings;
-use gpupool_control::{Access, Config, run};
+use gpupool_control::{Access, Config, Serving, run};
 use gpupool_core::node_use::LABEL;
 use gpupool_testbed::{Cluster, Node};
 use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition, Pod};
@@ -136,7 +136,12 @@ impl<'a> Scene<'a> {
 
     /// Starts a controller.
     pub(crate) async fn controller(&self, identity: &str, settings: Settings) -> Controller {
-        Controller::start(self.config().await, "default", identity, settings)
+        Controller::start(self.config().await, "default", identity, settings, None)
+    }
+
+    /// Starts a controller that serves admission.
+    pub(crate) async fn serving(&self, identity: &str, settings: Settings, serving: Serving) -> Controller {
+        Controller::start(self.config().await, "default", identity, settings, Some(serving))
     }
 
     /// Starts a controller as a service account, with the rights of that alone.
@@ -151,7 +156,7 @@ impl<'a> Scene<'a> {
         let mut config = self.config().await;
         let token = Some(token.trim().to_owned().into());
         config.auth_info = AuthInfo { token, ..AuthInfo::default() };
-        Controller::start(config, namespace, account, settings)
+        Controller::start(config, namespace, account, settings, None)
     }
 
     async fn config(&self) -> kube::Config {
@@ -238,7 +243,13 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    fn start(config: kube::Config, namespace: &str, identity: &str, settings: Settings) -> Self {
+    fn start(
+        config: kube::Config,
+        namespace: &str,
+        identity: &str,
+        settings: Settings,
+        serving: Option<Serving>,
+    ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let listener = tower::util::MapRequestLayer::new(move |request: http::Request<Body>| {
@@ -255,7 +266,7 @@ impl Controller {
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
             pod: None,
-            serving: None,
+            serving,
         };
         Self { stop, task: tokio::spawn(run(client, config, stopped)), requests }
     }

@@ -1,0 +1,533 @@
+//! Admission on a real API server, as kubectl shows it.
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use gpupool_control::{Lifetimes, Serving};
+use gpupool_testbed::{Kubectl, Tool, folder_of};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use serde_json::{Value, json};
+
+use crate::sandbox;
+use crate::scene::{Controller, Scene, eventually, shared_cluster};
+
+const CORE: &str = "alibabacloud.com/gpu-core.percentage";
+const MEMORY: &str = "alibabacloud.com/gpu-memory.percentage";
+
+/// Control with its webhooks on this machine's loopback, for one test's turn.
+pub(crate) struct Served {
+    pub(crate) controller: Controller,
+    pub(crate) address: SocketAddr,
+    pub(crate) kubectl: Kubectl,
+}
+
+impl Served {
+    pub(crate) async fn on(scene: &Scene<'_>) -> Self {
+        Self::with(scene, Lifetimes::default()).await
+    }
+
+    async fn with(scene: &Scene<'_>, lifetimes: Lifetimes) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (controller, address) = Self::start(scene, "one", any, lifetimes).await;
+        let served = Self { controller, address, kubectl: scene.cluster.kubectl_handle() };
+        tokio::task::block_in_place(|| scene.cluster.apply(&webhooks(address))).unwrap();
+        served.until_asked().await;
+        served
+    }
+
+    /// A controller at an address; says which it is.
+    pub(crate) async fn start(
+        scene: &Scene<'_>,
+        identity: &str,
+        address: SocketAddr,
+        lifetimes: Lifetimes,
+    ) -> (Controller, SocketAddr) {
+        let mut serving = Serving::open(address, "gpupool-control", "default", &[]).unwrap();
+        serving.settings.lifetimes = lifetimes;
+        let address = serving.listener.local_addr().unwrap();
+        (scene.serving(identity, sandbox(), serving).await, address)
+    }
+
+    /// Waits until the API server asks: it reads its configurations now and then, and trusts whom they say.
+    pub(crate) async fn until_asked(&self) {
+        eventually("the API server does not ask", async || {
+            let unlabelled = pod("probe", &json!({}), &container("c", "10", "10"));
+            let output = self.run(&["create", "--dry-run=server", "-f", "-"], &unlabelled);
+            said(&output).contains("denied the request")
+        })
+        .await;
+    }
+
+    pub(crate) fn run(&self, words: &[&str], input: &Value) -> Output {
+        let input = if input.is_null() { String::new() } else { input.to_string() };
+        tokio::task::block_in_place(|| self.kubectl.output(words, &input)).unwrap()
+    }
+
+    /// Runs kubectl, which has to succeed; gives its standard output.
+    pub(crate) fn ok(&self, words: &[&str], input: &Value) -> String {
+        let output = self.run(words, input);
+        assert!(output.status.success(), "{words:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn get(&self, what: &str) -> Value {
+        serde_json::from_str(&self.ok(&["get", what, "-o", "json"], &Value::Null)).unwrap()
+    }
+
+    fn refused(&self, words: &[&str], input: &Value) -> String {
+        let output = self.run(words, input);
+        assert!(!output.status.success(), "{words:?} {input}: {}", String::from_utf8_lossy(&output.stdout));
+        said(&output)
+    }
+
+    /// Takes the webhooks away, so that the next turn begins without.
+    pub(crate) async fn end(self) {
+        for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
+            self.ok(&["delete", kind, "gpupool-control", "--ignore-not-found"], &Value::Null);
+        }
+        let Self { controller, kubectl, .. } = self;
+        controller.end().await;
+        let words = ["delete", "secret", "gpupool-control-certificate", "--ignore-not-found"];
+        tokio::task::block_in_place(|| kubectl.run(words, "")).unwrap();
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The webhook configurations of the chart, at an address instead of behind a Service.
+fn webhooks(address: SocketAddr) -> String {
+    let home = tempfile::tempdir().unwrap();
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/gpupool");
+    let output = Command::new(folder_of(Tool::Helm).unwrap().join("helm"))
+        .args(["template", "gpupool", chart, "--namespace", "default", "--kube-version", "1.36.3"])
+        .args(["--show-only", "templates/webhooks.yaml"])
+        .env("HELM_CACHE_HOME", home.path())
+        .env("HELM_CONFIG_HOME", home.path())
+        .env("HELM_DATA_HOME", home.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut items = Vec::new();
+    for document in text.split("\n---").filter(|document| document.contains("kind:")) {
+        let mut configuration: Value = serde_saphyr::from_str(document).unwrap();
+        for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
+            webhook["clientConfig"] = json!({ "url": format!("https://{address}{path}") });
+        }
+        items.push(configuration);
+    }
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
+}
+
+fn container(name: &str, request: &str, limit: &str) -> Value {
+    let amounts = |amount: &str| json!({ CORE: amount, MEMORY: amount });
+    json!({
+        "name": name, "image": "none",
+        "resources": { "requests": amounts(request), "limits": amounts(limit) },
+    })
+}
+
+fn labels() -> Value {
+    json!({
+        "app": "w", "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
+    })
+}
+
+fn pod(name: &str, labels: &Value, container: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": labels },
+        "spec": { "containers": [container] },
+    })
+}
+
+/// A template for the kinds that carry one.
+fn template(container: &Value, restart: &str) -> Value {
+    json!({ "metadata": { "labels": labels() }, "spec": { "containers": [container], "restartPolicy": restart } })
+}
+
+fn deployment(limit: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "w" },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": { "app": "w" } },
+            "template": template(&container("demo", "10", limit), "Always"),
+        },
+    })
+}
+
+/// The limit's annotation, and request and limit as stored, of the pod at a path.
+fn stored(object: &Value, path: &str) -> (Option<String>, String, String) {
+    let pod = object.pointer(path).unwrap();
+    let annotation = pod["metadata"]["annotations"]["gpupool.io/gpu-core.limit"].as_str().map(str::to_owned);
+    let resources = &pod["spec"]["containers"][0]["resources"];
+    let text = |list: &str| resources[list][CORE].as_str().unwrap_or_default().to_owned();
+    (annotation, text("requests"), text("limits"))
+}
+
+fn limit(annotation: &str) -> (Option<String>, String, String) {
+    let annotation = (!annotation.is_empty()).then(|| annotation.to_owned());
+    (annotation, "10".to_owned(), "10".to_owned())
+}
+
+fn in_force(object: &Value) -> &Value {
+    &object["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_applied_as_often_as_one_likes_and_its_limit_stands() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let manifest = pod("demo", &labels(), &container("demo", "10", "100"));
+    served.ok(&["apply", "-f", "-"], &manifest);
+    let first = served.get("pod/demo");
+    assert_eq!(stored(&first, ""), limit("100"));
+    let on_its_nodes = json!([{ "matchExpressions": [
+        { "key": "gpupool.io/share-policy", "operator": "In", "values": ["share-pool"] },
+    ] }]);
+    assert_eq!(in_force(&first), &on_its_nodes);
+
+    served.ok(&["apply", "-f", "-"], &manifest);
+    assert_eq!(served.ok(&["diff", "-f", "-"], &manifest), "");
+    served.ok(&["label", "pod/demo", "colour=red"], &Value::Null);
+    assert_eq!(stored(&served.get("pod/demo"), ""), limit("100"));
+    for other in ["50", "10"] {
+        let changed = pod("demo", &labels(), &container("demo", "10", other));
+        let said = served.refused(&["apply", "-f", "-"], &changed);
+        assert!(
+            said.contains("the limit of alibabacloud.com/gpu-core.percentage is 100 and can't be changed on a pod: delete the pod and create it anew"),
+            "{said}"
+        );
+    }
+    let said = served.refused(&["annotate", "pod/demo", "gpupool.io/card=GPU-1"], &Value::Null);
+    assert!(said.contains("annotation gpupool.io/card is written by gpupool alone"), "{said}");
+    served.ok(&["delete", "pod/demo", "--now"], &Value::Null);
+
+    let server_side = ["apply", "--server-side", "-f", "-"];
+    served.ok(&server_side, &manifest);
+    served.ok(&server_side, &manifest);
+    assert_eq!(served.ok(&["diff", "--server-side", "-f", "-"], &manifest), "");
+    assert_eq!(stored(&served.get("pod/demo"), ""), limit("100"));
+    served.ok(&["delete", "pod/demo", "--now"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployments_limit_is_raised_lowered_undone_and_edited() {
+    const AT: &str = "/spec/template";
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let apply = |limit: &str| served.ok(&["apply", "-f", "-"], &deployment(limit));
+    let now = || served.get("deployment/w");
+    apply("100");
+    let first = now();
+    assert_eq!(stored(&first, AT), limit("100"));
+    apply("100");
+    assert_eq!(now()["metadata"]["generation"], first["metadata"]["generation"]);
+    assert_eq!(served.ok(&["diff", "-f", "-"], &deployment("100")), "");
+
+    // What the controllers make of it comes through as it is.
+    eventually("no pod comes", async || {
+        let pods = served.get("pods");
+        pods["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|pod| stored(pod, "") == limit("100") && !in_force(pod).is_null())
+    })
+    .await;
+    let replica_sets = || served.get("replicasets")["items"].as_array().unwrap().len();
+    assert_eq!(replica_sets(), 1);
+
+    apply("50");
+    assert_eq!(stored(&now(), AT), limit("50"));
+    eventually("no new replica set comes", async || replica_sets() == 2).await;
+    served.ok(&["rollout", "undo", "deployment/w"], &Value::Null);
+    assert_eq!(stored(&now(), AT), limit("100"));
+    // The manifest again says 50.
+    apply("50");
+    assert_eq!(stored(&now(), AT), limit("50"));
+    // Lowered to the request: only the applied configuration tells.
+    apply("10");
+    assert_eq!(stored(&now(), AT), limit(""));
+    apply("80");
+    assert_eq!(stored(&now(), AT), limit("80"));
+
+    // By hand: the annotation, and the limit in an editor.
+    let patch = json!({ "spec": { "template": { "metadata": { "annotations": {
+        "gpupool.io/gpu-core.limit": "60", "gpupool.io/gpu-memory.limit": "60",
+    } } } } });
+    served.ok(&["patch", "deployment/w", "-p", &patch.to_string()], &Value::Null);
+    assert_eq!(stored(&now(), AT), limit("60"));
+    served.ok(&["label", "deployment/w", "colour=red"], &Value::Null);
+    assert_eq!(stored(&now(), AT), limit("60"));
+    let mut edit = served.kubectl.command(["edit", "deployment/w"]);
+    edit.env("KUBE_EDITOR", format!("sed -i '/limits:/,/requests:/s|{CORE}: \"10\"|{CORE}: \"70\"|'"));
+    let edited = tokio::task::block_in_place(|| edit.output()).unwrap();
+    assert!(edited.status.success(), "{}", said(&edited));
+    assert_eq!(stored(&now(), AT), limit("70"));
+    let said =
+        served.refused(&["patch", "deployment/w", "-p", &patch.to_string().replace("60", "5")], &Value::Null);
+    assert!(
+        said.contains("requests 10 percent of alibabacloud.com/gpu-core.percentage, over its limit of 5"),
+        "{said}"
+    );
+    served.ok(&["scale", "deployment/w", "--replicas=0"], &Value::Null);
+    served.ok(&["delete", "deployment/w"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_side_apply_has_no_conflicts_and_lowers_by_the_annotation() {
+    const AT: &str = "/spec/template";
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let apply = |manifest: &Value| served.ok(&["apply", "--server-side", "-f", "-"], manifest);
+    let now = || stored(&served.get("deployment/w"), AT);
+    for wanted in ["100", "100", "50", "100"] {
+        apply(&deployment(wanted));
+        assert_eq!(now(), limit(wanted));
+        assert_eq!(served.ok(&["diff", "--server-side", "-f", "-"], &deployment(wanted)), "");
+    }
+    // A limit lowered to the request leaves no trace; the docs say to write it outright.
+    apply(&deployment("10"));
+    assert_eq!(now(), limit("100"));
+    let mut outright = deployment("10");
+    outright["spec"]["template"]["metadata"]["annotations"] =
+        json!({ "gpupool.io/gpu-core.limit": "10", "gpupool.io/gpu-memory.limit": "10" });
+    apply(&outright);
+    assert_eq!(now(), limit("10"));
+    served.ok(&["delete", "deployment/w"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_with_a_template_is_stored_twice_over() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let selector = json!({ "matchLabels": { "app": "w" } });
+    let (always, never) = ("Always", "Never");
+    let of = |restart: &str| template(&container("demo", "10", "100"), restart);
+    let kinds = [
+        (
+            "apps/v1",
+            "ReplicaSet",
+            "/spec/template",
+            json!({ "replicas": 0, "selector": selector, "template": of(always) }),
+        ),
+        (
+            "apps/v1",
+            "StatefulSet",
+            "/spec/template",
+            json!({ "replicas": 0, "selector": selector, "serviceName": "w", "template": of(always) }),
+        ),
+        ("apps/v1", "DaemonSet", "/spec/template", json!({ "selector": selector, "template": of(always) })),
+        ("batch/v1", "Job", "/spec/template", json!({ "suspend": true, "template": of(never) })),
+        (
+            "batch/v1",
+            "CronJob",
+            "/spec/jobTemplate/spec/template",
+            json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": of(never) } } }),
+        ),
+        (
+            "v1",
+            "ReplicationController",
+            "/spec/template",
+            json!({ "replicas": 0, "selector": { "app": "w" }, "template": of(always) }),
+        ),
+    ];
+    for (version, kind, at, spec) in kinds {
+        let manifest =
+            json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "w" }, "spec": spec });
+        let name = format!("{}/w", kind.to_lowercase());
+        for apply in [&["apply", "-f", "-"][..], &["apply", "-f", "-"]] {
+            served.ok(apply, &manifest);
+            assert_eq!(stored(&served.get(&name), at), limit("100"), "{kind}");
+        }
+        served.ok(&["delete", &name], &Value::Null);
+    }
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "PodTemplate", "metadata": { "name": "w" }, "template": of(always),
+    });
+    served.ok(&["apply", "-f", "-"], &manifest);
+    assert_eq!(stored(&served.get("podtemplate/w"), "/template"), limit("100"));
+    served.ok(&["delete", "podtemplate/w"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_refusal_is_read_in_what_kubectl_prints() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let mut one_alone = container("demo", "10", "10");
+    one_alone["resources"] = json!({ "requests": { CORE: "10" }, "limits": { CORE: "10" } });
+    let mut exclusive = container("demo", "10", "10");
+    exclusive["resources"]["limits"]["nvidia.com/gpu"] = json!("1");
+    let mut without_label = labels();
+    without_label.as_object_mut().unwrap().remove("alibabacloud.com/gpu-share-policy");
+    let mut without_class = labels();
+    without_class.as_object_mut().unwrap().remove("alibabacloud.com/compute-class");
+    let mut typo = labels();
+    typo["alibabacloud.com/gpu-share-policy"] = json!("share-pol");
+    let plain = container("demo", "10", "10");
+    let mut two = pod("p", &labels(), &plain);
+    two["spec"]["containers"].as_array_mut().unwrap().push(container("second", "10", "10"));
+    let mut init = pod("p", &labels(), &plain);
+    init["spec"]["initContainers"] = json!([container("prepare", "10", "10")]);
+    let mut card = pod("p", &labels(), &plain);
+    card["metadata"]["annotations"] = json!({ "gpupool.io/card": "GPU-1" });
+    let mut annotated = pod("p", &labels(), &plain);
+    annotated["metadata"]["annotations"] = json!({ "gpupool.io/gpu-core.limit": "1e2" });
+    let of = |container: &Value| pod("p", &labels(), container);
+    let table = [
+        (
+            of(&container("demo", "50", "10")),
+            "container \"demo\" requests 50 percent of alibabacloud.com/gpu-core.percentage, over its limit of 10: lower the request or raise the limit, up to 100",
+        ),
+        (
+            of(&container("demo", "0.5", "0.5")),
+            "container \"demo\" asks for 500m of alibabacloud.com/gpu-core.percentage: ask for a whole number from 1 to 100, percent of one card",
+        ),
+        (
+            of(&container("demo", "0", "0")),
+            "asks for 0 of alibabacloud.com/gpu-core.percentage: ask for a whole number from 1 to 100",
+        ),
+        (
+            of(&container("demo", "10", "101")),
+            "asks for 101 of alibabacloud.com/gpu-core.percentage: ask for a whole number from 1 to 100",
+        ),
+        (
+            of(&one_alone),
+            "asks for alibabacloud.com/gpu-core.percentage but not for alibabacloud.com/gpu-memory.percentage: ask for both",
+        ),
+        (
+            of(&exclusive),
+            "container \"demo\" asks for whole cards (nvidia.com/gpu) and container \"demo\" for a share of one: a pod asks for one or the other",
+        ),
+        (
+            two,
+            "containers \"demo\" and \"second\" both ask for a share of a card, and only one container of a pod may",
+        ),
+        (init, "init container \"prepare\" asks for a share of a card: init containers can't share"),
+        (
+            pod("p", &without_label, &plain),
+            "label alibabacloud.com/gpu-share-policy is missing on the pod: set it to share-pool or static",
+        ),
+        (
+            pod("p", &typo, &plain),
+            "is \"share-pol\", which is none of share-pool, static and none; set it to share-pool if that is meant",
+        ),
+        (
+            pod("p", &without_class, &plain),
+            "label alibabacloud.com/compute-class is missing on the pod: set it to gpu-hpn",
+        ),
+        (card, "annotation gpupool.io/card is written by gpupool alone"),
+        (
+            annotated,
+            "annotation gpupool.io/gpu-core.limit is \"1e2\": write a whole number from 1 to 100, or remove it",
+        ),
+    ];
+    for (manifest, says) in table {
+        for words in [&["apply", "-f", "-"][..], &["apply", "--server-side", "-f", "-"]] {
+            let said = served.refused(words, &manifest);
+            assert!(said.contains("denied the request: ") && said.contains(says), "{says}\n{said}");
+        }
+    }
+    let said = served.refused(&["apply", "-f", "-"], &{
+        let mut wrong = deployment("100");
+        wrong["spec"]["template"]["metadata"]["labels"] = json!({ "app": "w" });
+        wrong
+    });
+    assert!(said.contains("label alibabacloud.com/gpu-share-policy is missing on the pod"), "{said}");
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_card_pods_keep_off_shared_nodes_and_nobody_else_is_touched() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let whole = json!({ "name": "c", "image": "none", "resources": { "limits": { "nvidia.com/gpu": "1" } } });
+    served.ok(&["apply", "-f", "-"], &pod("whole", &json!({}), &whole));
+    let off =
+        json!([{ "matchExpressions": [{ "key": "gpupool.io/share-policy", "operator": "DoesNotExist" }] }]);
+    assert_eq!(in_force(&served.get("pod/whole")), &off);
+    served.ok(&["apply", "-f", "-"], &pod("whole", &json!({}), &whole));
+    let cpu = json!({ "name": "c", "image": "none", "resources": { "requests": { "cpu": "1" } } });
+    served.ok(&["apply", "-f", "-"], &pod("cpu", &labels(), &cpu));
+    let cpu = served.get("pod/cpu");
+    assert!(
+        cpu["spec"]["affinity"].is_null() && cpu["metadata"]["annotations"].as_object().unwrap().len() == 1
+    );
+    served.ok(&["delete", "pod/whole", "pod/cpu", "--now"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_and_their_authority_are_renewed_while_they_are_used() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let lifetimes = Lifetimes { authority: Duration::from_secs(24), certificate: Duration::from_secs(9) };
+    let served = Served::with(&scene, lifetimes).await;
+    let secrets: Api<Secret> = Api::namespaced(scene.client.clone(), "default");
+    let data = async |key: &str| {
+        let secret = secrets.get("gpupool-control-certificate").await.unwrap();
+        secret.data.unwrap()[key].0.clone()
+    };
+    let (mut certificates, mut authorities) = (vec![data("tls.crt").await], vec![data("ca.crt").await]);
+    eventually("nothing is renewed", async || {
+        for (seen, key) in [(&mut certificates, "tls.crt"), (&mut authorities, "ca.crt")] {
+            let now = data(key).await;
+            if seen.last() != Some(&now) {
+                seen.push(now);
+            }
+        }
+        // Asked all along: the API server never meets one that it does not trust, but for a connection's moment.
+        let unlabelled = pod("probe", &json!({}), &container("c", "10", "10"));
+        served.refused(&["create", "--dry-run=server", "-f", "-"], &unlabelled);
+        certificates.len() > 3 && authorities.len() > 2
+    })
+    .await;
+    served.until_asked().await;
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_control_nobody_else_is_held_up_and_shares_are_refused() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let Served { controller, address, kubectl } = Served::on(&scene).await;
+    controller.end().await;
+    let run = |manifest: &Value| {
+        tokio::task::block_in_place(|| kubectl.output(["apply", "-f", "-"], &manifest.to_string())).unwrap()
+    };
+    let whole = json!({ "name": "c", "image": "none", "resources": { "limits": { "nvidia.com/gpu": "1" } } });
+    let output = run(&pod("whole", &json!({}), &whole));
+    assert!(output.status.success(), "{}", said(&output));
+    let output = run(&pod("shared", &labels(), &container("demo", "10", "100")));
+    assert!(!output.status.success());
+    // With the next one everything is as before, and the certificate is the same.
+    let (controller, _) = Served::start(&scene, "two", address, Lifetimes::default()).await;
+    let served = Served { controller, address, kubectl };
+    served.until_asked().await;
+    served.ok(&["apply", "-f", "-"], &pod("shared", &labels(), &container("demo", "10", "100")));
+    served.ok(&["delete", "pod/whole", "pod/shared", "--now"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
