@@ -80,6 +80,21 @@ impl Account {
         self.ledger.charge_anyway(self.index, bytes);
     }
 
+    /// Joins those of the pod who hold the memory of `key`; its place, and its bytes.
+    pub(crate) fn join(&self, key: u64) -> Option<(usize, u64)> {
+        self.ledger.join_shared(self.index, key)
+    }
+
+    /// Makes memory of `bytes` one that others may come to hold; its place, if there is room.
+    pub(crate) fn share(&self, key: u64, bytes: u64) -> Option<usize> {
+        self.ledger.share(self.index, key, bytes)
+    }
+
+    /// Holds the memory at `place` no more.
+    pub(crate) fn leave(&self, place: usize) {
+        self.ledger.leave_shared(self.index, place);
+    }
+
     /// Gives back what the driver gave back.
     pub(crate) fn release(&self, bytes: u64) {
         self.slot.release(bytes);

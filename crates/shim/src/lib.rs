@@ -27,6 +27,8 @@
 compile_error!("the shim is written for x86-64 Linux: its trampolines and system calls are");
 
 mod account;
+mod arguments;
+mod arrays;
 mod client;
 mod code;
 mod connection;
@@ -35,6 +37,7 @@ mod costs;
 mod elf;
 mod entry_points;
 mod environment;
+mod graphs;
 mod identity;
 mod launches;
 mod loaded;
@@ -49,10 +52,12 @@ mod pools;
 mod process;
 mod real;
 mod resolve;
+mod shares;
 mod sys;
 pub mod table;
 mod text;
 mod trampolines;
+mod virtual_memory;
 mod visible;
 mod waiting;
 

@@ -21,7 +21,7 @@ type Stream = *mut c_void;
 
 /// Announces an allocation; nothing where it need not be charged, a code where it cannot be made.
 #[inline(never)]
-fn begin(bytes: u64) -> Result<Option<Charge>, CuResult> {
+pub(crate) fn begin(bytes: u64) -> Result<Option<Charge>, CuResult> {
     let account = match process::lease() {
         Way::Plain => return Ok(None),
         Way::Barred(code) => return Err(code),
@@ -34,22 +34,18 @@ fn begin(bytes: u64) -> Result<Option<Charge>, CuResult> {
 
 /// Charges what the driver has taken (`bytes` at `address`), if it succeeded (`code`).
 #[inline(never)]
-fn finish(
+pub(crate) fn finish(
     charge: Option<Charge>,
     code: CuResult,
     address: Address,
     bytes: u64,
     undo: fn(Address),
 ) -> CuResult {
-    let Some(Charge { account, reservation }) = charge else { return code };
+    let Some(charge) = charge else { return code };
     if code != SUCCESS {
-        reservation.cancel();
-        // Without a context nothing was to be had, and a lease that was taken for it is of no use.
-        if account.slot().contexts() == 0 {
-            process::release_if_idle();
-        }
-        return code;
+        return failed(charge, code);
     }
+    let Charge { account, reservation } = charge;
     let taken = rounded(bytes);
     let announced = reservation.bytes();
     if taken > announced {
@@ -65,6 +61,16 @@ fn finish(
         reservation.commit(taken);
     }
     remember(&account, address, Piece { bytes: taken, owner: current_owner(&account) }, undo)
+}
+
+/// The driver took nothing and answered `code`.
+pub(crate) fn failed(charge: Charge, code: CuResult) -> CuResult {
+    charge.reservation.cancel();
+    // Without a context nothing was to be had, and a lease that was taken for it is of no use.
+    if charge.account.slot().contexts() == 0 {
+        process::release_if_idle();
+    }
+    code
 }
 
 /// Remembers a piece, so that its end is noticed.
@@ -187,7 +193,7 @@ pub(crate) unsafe extern "C" fn alloc_pitch_v1(
 /// After a free: the piece, which was forgotten before (once the driver has freed it, another thread may get the same
 /// address), is given back, or remembered again where the driver refused.
 #[inline(never)]
-fn ended(address: Address, piece: Option<Piece>, code: CuResult) -> CuResult {
+pub(crate) fn ended(address: Address, piece: Option<Piece>, code: CuResult) -> CuResult {
     let Some(piece) = piece else {
         pools::settle_all();
         return code;

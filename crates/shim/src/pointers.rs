@@ -19,11 +19,19 @@ pub(crate) struct Owner(u16);
 impl Owner {
     /// A context that has no place in the list of contexts.
     pub(crate) const UNKNOWN: Self = Self(0x7fff);
+    /// Nothing: the entry is a note about something else.
+    pub(crate) const NOBODY: Self = Self(0x7ffe);
     const POOL: u16 = 0x8000;
+    const ARRAY: u16 = 0x4000;
 
     /// The context at a place of the list.
     pub(crate) fn context(place: usize) -> Self {
         u16::try_from(place).ok().filter(|&place| place < Self::POOL).map_or(Self::UNKNOWN, Self)
+    }
+
+    /// The sparse array with a number, below 8,192.
+    pub(crate) fn array(number: u64) -> Self {
+        Self(Self::ARRAY | (u16::try_from(number & 0x1fff).unwrap_or(0)))
     }
 
     /// The pool at a place of the list.
@@ -37,6 +45,42 @@ impl Owner {
     }
 }
 
+/// What an entry is about. Addresses have fewer than 60 bits, and so have the driver's handles, so the kind of thing is
+/// told by the bits above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// An array, or a mipmapped one: what it takes.
+    Array = 1,
+    /// A sparse array: its number.
+    Number = 2,
+    /// Physical memory: its bytes.
+    Physical = 3,
+    /// Physical memory: how many handles and mappings there are of it.
+    References = 4,
+    /// Memory that is shared: its place in the ledger, plus 1.
+    Place = 5,
+    /// Physical memory from outside, of unknown size: its key.
+    Foreign = 6,
+    /// An address where physical memory is mapped: how much of it.
+    Length = 7,
+    /// An address, or a tile of an array, where physical memory is mapped: which one.
+    Mapping = 8,
+    /// Code that was loaded, or what else takes memory of unknown size: what it was measured to take.
+    Measured = 9,
+    /// Memory of another API: its bytes.
+    External = 10,
+    /// A graph that was made ready: what its nodes allocate.
+    Graph = 11,
+}
+
+impl Kind {
+    /// The key of a thing of this kind.
+    pub(crate) fn of(self, handle: u64) -> u64 {
+        handle ^ ((self as u64) << 60)
+    }
+}
+
 /// A piece of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -47,6 +91,11 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// A number that is kept about something.
+    pub(crate) const fn note(number: u64) -> Self {
+        Self { bytes: number, owner: Owner::NOBODY }
+    }
+
     fn pack(self) -> u64 {
         (u64::from(self.owner.0) << 48) | (self.bytes & ((1 << 48) - 1))
     }
@@ -211,6 +260,24 @@ impl PointerMap {
             return None;
         }
         self.shard(address)?.remove(address).map(Piece::unpack)
+    }
+
+    /// What is remembered at a key.
+    pub(crate) fn get(&self, key: u64) -> Option<Piece> {
+        let mut shard = self.shard(key)?;
+        let place = shard.place(key)?;
+        let entry = shard.entries().get(place).filter(|entry| entry.address != 0)?;
+        Some(Piece::unpack(entry.piece))
+    }
+
+    /// Forgets one piece of an owner and returns it.
+    pub(crate) fn take_one(&self, owner: Owner) -> Option<Piece> {
+        self.shards.iter().find_map(|shard| {
+            let mut shard = shard.lock();
+            let theirs = |entry: &&mut Entry| entry.address != 0 && Piece::unpack(entry.piece).owner == owner;
+            let address = shard.entries().iter_mut().find(theirs)?.address;
+            shard.remove(address).map(Piece::unpack)
+        })
     }
 
     /// Forgets every piece of an owner; their bytes together.

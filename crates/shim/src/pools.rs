@@ -11,6 +11,7 @@ use gpupool_wire::ledger::Reservation;
 
 use crate::account::{Account, Charge, rounded};
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::graphs;
 use crate::lock::Lock;
 use crate::pointers::{Owner, Piece};
 use crate::process::{self, PROCESS, Way};
@@ -22,6 +23,11 @@ type Handle = *mut c_void;
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, a 64-bit number.
 const RESERVED: c_int = 5;
+/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT` and `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, 64-bit numbers.
+const GRAPHS_USED: c_int = 0;
+const GRAPHS_RESERVED: c_int = 2;
+/// Stands for the handle of what the driver reserves for graphs, which is not a pool that has one.
+const GRAPHS: usize = usize::MAX;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: c_int = 1;
 /// Pools grow by multiples of this many bytes, the driver's large page.
@@ -79,6 +85,9 @@ impl Pools {
 
 /// What the driver holds for a pool.
 fn reserved(handle: usize) -> Option<u64> {
+    if handle == GRAPHS {
+        return of_graphs(GRAPHS_RESERVED);
+    }
     let handle: Handle = core::ptr::with_exposed_provenance_mut(handle);
     let mut bytes: u64 = 0;
     // SAFETY: a place for the answer.
@@ -87,6 +96,37 @@ fn reserved(handle: usize) -> Option<u64> {
             (&raw mut bytes).cast() => *mut c_void)
     };
     (code == SUCCESS).then_some(bytes)
+}
+
+/// What the driver holds for the graphs of this process, or how much of it they use.
+fn of_graphs(attribute: c_int) -> Option<u64> {
+    let mut bytes: u64 = 0;
+    // SAFETY: a place for the answer; device 0 is the only one.
+    let code = unsafe {
+        call!(Entry::cuDeviceGetGraphMemAttribute, 0 => c_int, attribute => c_int,
+            (&raw mut bytes).cast() => *mut c_void)
+    };
+    (code == SUCCESS).then_some(bytes)
+}
+
+/// Announces what a graph allocates, or nothing where the graphs have that much unused.
+pub(crate) fn reserve_for_graphs(account: &Account, bytes: u64) -> Option<Reservation<'static>> {
+    reserve(account, bytes).or_else(|| {
+        let unused = of_graphs(GRAPHS_RESERVED)?.saturating_sub(of_graphs(GRAPHS_USED)?);
+        if unused >= bytes { reserve(account, 0) } else { None }
+    })
+}
+
+/// Charges the graphs what the driver holds for them now; what of it was neither charged nor `announced`.
+pub(crate) fn settle_graphs(account: &Account, announced: u64) -> u64 {
+    let place = PROCESS.pools.place(core::ptr::with_exposed_provenance_mut(GRAPHS), None);
+    let mut list = PROCESS.pools.list.lock();
+    place.and_then(|place| list.get_mut(place)).map_or(0, |pool| settle(account, pool, announced))
+}
+
+/// What a pool grows by for `bytes`.
+pub(crate) fn steps(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX)
 }
 
 /// Charges each pool what it holds now.
@@ -141,26 +181,38 @@ struct PoolCharge {
 /// Announces an allocation from a pool (the device's current one if that is null); nothing where it need not be
 /// charged, a code where it cannot be made.
 #[inline(never)]
-fn begin(pool: Handle, bytes: u64) -> Result<Option<PoolCharge>, CuResult> {
+fn begin(pool: Handle, bytes: u64, stream: Handle, asks: Entry) -> Result<Option<PoolCharge>, CuResult> {
     let account = match process::lease() {
         Way::Plain => return Ok(None),
         Way::Barred(code) => return Err(code),
         Way::Leased(account) => account,
     };
+    if is_recorded(stream, asks) {
+        // Nothing is taken: a node of a graph is made.
+        graphs::allocate();
+        return Ok(None);
+    }
     process::look_after_connection();
     let pool = if pool.is_null() { current() } else { Some(pool) };
     let Some(place) = pool.and_then(|handle| PROCESS.pools.place(handle, None)) else { return Ok(None) };
     if PROCESS.pools.is_on_host(place) {
         return Ok(None);
     }
-    let step = bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
-    let reservation = match reserve(&account, step).or_else(|| reserve(&account, rounded(bytes))) {
+    let reservation = match reserve(&account, steps(bytes)).or_else(|| reserve(&account, rounded(bytes))) {
         // A pool with room needs no growth, which near the limit is the only way that is left.
         None if fits_inside(place, bytes) => reserve(&account, 0),
         other => other,
     };
     let charge = Charge { account, reservation: reservation.ok_or(OUT_OF_MEMORY)? };
     Ok(Some(PoolCharge { charge, place, bytes: rounded(bytes) }))
+}
+
+/// Whether what is asked of a stream is recorded into a graph.
+fn is_recorded(stream: Handle, asks: Entry) -> bool {
+    let mut status: c_int = 0;
+    // SAFETY: the program's own stream, and a place for the answer.
+    let code = unsafe { call!(asks, stream => Handle, &raw mut status => *mut c_int) };
+    code == SUCCESS && status != 0
 }
 
 /// Charges the pool what it holds now, if the driver succeeded (`code`), and `undo`es it where that is too much.
@@ -229,13 +281,13 @@ unsafe fn written(address: *const u64, code: CuResult) -> u64 {
 }
 
 macro_rules! alloc_async {
-    ($name:ident, $entry:ident, $free:ident) => {
+    ($name:ident, $entry:ident, $free:ident, $asks:ident) => {
         /// `cuMemAllocAsync`: from the device's current pool.
         ///
         /// # Safety
         /// As the driver's.
         pub(crate) unsafe extern "C" fn $name(address: *mut u64, bytes: usize, stream: Handle) -> CuResult {
-            let charge = match begin(core::ptr::null_mut(), bytes as u64) {
+            let charge = match begin(core::ptr::null_mut(), bytes as u64, stream, Entry::$asks) {
                 Ok(charge) => charge,
                 Err(code) => return code,
             };
@@ -251,11 +303,11 @@ macro_rules! alloc_async {
     };
 }
 
-alloc_async!(alloc_async, cuMemAllocAsync, cuMemFreeAsync);
-alloc_async!(alloc_async_ptsz, cuMemAllocAsync_ptsz, cuMemFreeAsync_ptsz);
+alloc_async!(alloc_async, cuMemAllocAsync, cuMemFreeAsync, cuStreamIsCapturing);
+alloc_async!(alloc_async_ptsz, cuMemAllocAsync_ptsz, cuMemFreeAsync_ptsz, cuStreamIsCapturing_ptsz);
 
 macro_rules! alloc_from_pool {
-    ($name:ident, $entry:ident, $free:ident) => {
+    ($name:ident, $entry:ident, $free:ident, $asks:ident) => {
         /// `cuMemAllocFromPoolAsync`.
         ///
         /// # Safety
@@ -266,7 +318,7 @@ macro_rules! alloc_from_pool {
             pool: Handle,
             stream: Handle,
         ) -> CuResult {
-            let charge = match begin(pool, bytes as u64) {
+            let charge = match begin(pool, bytes as u64, stream, Entry::$asks) {
                 Ok(charge) => charge,
                 Err(code) => return code,
             };
@@ -283,8 +335,13 @@ macro_rules! alloc_from_pool {
     };
 }
 
-alloc_from_pool!(alloc_from_pool, cuMemAllocFromPoolAsync, cuMemFreeAsync);
-alloc_from_pool!(alloc_from_pool_ptsz, cuMemAllocFromPoolAsync_ptsz, cuMemFreeAsync_ptsz);
+alloc_from_pool!(alloc_from_pool, cuMemAllocFromPoolAsync, cuMemFreeAsync, cuStreamIsCapturing);
+alloc_from_pool!(
+    alloc_from_pool_ptsz,
+    cuMemAllocFromPoolAsync_ptsz,
+    cuMemFreeAsync_ptsz,
+    cuStreamIsCapturing_ptsz
+);
 
 /// `cuMemPoolTrimTo`.
 ///

@@ -23,6 +23,7 @@ use crate::lock::Lock;
 use crate::pointers::PointerMap;
 use crate::pools::Pools;
 use crate::real::call;
+use crate::shares::Shares;
 use crate::table::{COUNT, Class, Entry};
 use crate::text::Text;
 use crate::{environment, sys};
@@ -62,6 +63,12 @@ pub(crate) struct Process {
     pub(crate) pools: Pools,
     /// What its launches cost.
     pub(crate) costs: Costs,
+    /// Memory that this process holds together with others.
+    pub(crate) shares: Shares,
+    /// Held while what is known of physical memory changes.
+    pub(crate) physical: Lock<()>,
+    /// Whether a graph of this process may allocate.
+    pub(crate) graphs_allocate: AtomicU32,
 }
 
 /// The one state. It must lie in memory that is zero and belongs to no file, which [`decide`] counts on.
@@ -86,6 +93,9 @@ pub(crate) static PROCESS: Process = Process {
     contexts: Contexts::new(),
     pools: Pools::new(),
     costs: Costs::new(),
+    shares: Shares::new(),
+    physical: Lock::new(()),
+    graphs_allocate: AtomicU32::new(0),
 };
 
 /// Where launches leave their mark when there is no ledger.
@@ -370,6 +380,7 @@ pub(crate) fn made() {
 pub(crate) fn release_if_idle() {
     let idle = || {
         PROCESS.making.load(Ordering::SeqCst) == 0
+            && PROCESS.shares.none()
             && account().is_some_and(|account| account.slot().is_empty())
     };
     if PROCESS.held.load(Ordering::SeqCst) == 0 || !idle() || contexts::primary_is_active() {
@@ -382,10 +393,8 @@ pub(crate) fn release_if_idle() {
         return;
     }
     for entry in Entry::all() {
-        if entry.class() == Class::NeedsLease
-            && let Some(target) = PROCESS.targets.get(entry.index())
-        {
-            target.store(0, Ordering::SeqCst);
+        if entry.class() == Class::NeedsLease {
+            close_row(entry);
         }
     }
     end_lease(&mut connection);
@@ -419,6 +428,13 @@ fn look() {
     let me = connection.me;
     if client::introduce(&mut *connection, &me, Patience::Once).is_ok() && connection.owes_release {
         connection.owes_release = !connection.send(Release::new().as_bytes(), false);
+    }
+}
+
+/// Has the next call of a row ask again where to go.
+pub(crate) fn close_row(entry: Entry) {
+    if let Some(target) = PROCESS.targets.get(entry.index()) {
+        target.store(0, Ordering::SeqCst);
     }
 }
 

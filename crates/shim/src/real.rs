@@ -243,6 +243,24 @@ pub(crate) fn callable(entry: Entry) -> usize {
     (stand_in as *const ()).expose_provenance()
 }
 
+/// What to call for a function of the driver that has no row. Looked up each time, so for calls that are rare.
+#[inline(never)]
+pub(crate) fn named(name: &[u8]) -> usize {
+    let found = pinned(Library::Driver).and_then(|symbols| symbols.function(name));
+    found.unwrap_or_else(|| (not_in_driver as *const ()).expose_provenance())
+}
+
+/// Calls the driver's function of a name with arguments of the types told.
+macro_rules! call_named {
+    ($name:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
+        let function: unsafe extern "C" fn($($type),*) -> i32 = core::mem::transmute::<*const (), _>(
+            core::ptr::with_exposed_provenance($crate::real::named($name)),
+        );
+        function($($argument),*)
+    }};
+}
+pub(crate) use call_named;
+
 /// Calls the real function of a row with arguments of the types told.
 macro_rules! call {
     ($entry:expr $(, $argument:expr => $type:ty)* $(,)?) => {{

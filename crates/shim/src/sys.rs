@@ -46,12 +46,14 @@ pub(crate) fn exists(path: &CStr) -> bool {
     unsafe { call(libc::SYS_access, [at(path.as_ptr()), 0, 0, 0, 0, 0]) }.is_ok()
 }
 
-/// What tells one file from another: device and inode, and its size in bytes.
+/// What tells one file from another: device and inode; and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
+    /// It is a character device: every descriptor of that device is of the one file.
+    pub(crate) is_device_node: bool,
 }
 
 /// Identity of an open file.
@@ -66,6 +68,7 @@ pub(crate) fn identify(fd: i32) -> Result<FileIdentity, Errno> {
         device: stat.st_dev,
         inode: stat.st_ino,
         size: u64::try_from(stat.st_size).unwrap_or(0),
+        is_device_node: stat.st_mode & libc::S_IFMT == libc::S_IFCHR,
     })
 }
 

@@ -129,7 +129,6 @@ macro_rules! for_each_row {
             gate cuDeviceSetMemPool;
             gate cuDeviceGetGraphMemAttribute;
             gate cuDeviceSetGraphMemAttribute;
-            gate cuDeviceGraphMemTrim;
             gate cuDeviceGetDevResource;
             gate cuDevSmResourceSplitByCount;
             gate cuDevSmResourceSplit;
@@ -177,8 +176,6 @@ macro_rules! for_each_row {
             lease cuVDPAUCtxCreate_v2;
             lease cuLibraryLoadData;
             lease cuLibraryLoadFromFile;
-            lease cuMemCreate;
-            lease cuMemImportFromShareableHandle;
             lease cuMemPoolImportFromShareableHandle;
             lease cuMulticastCreate;
             lease cuImportExternalMemory;
@@ -197,6 +194,35 @@ macro_rules! for_each_row {
             hook cuMemAllocAsync_ptsz: Charges = crate::pools::alloc_async_ptsz;
             hook cuMemAllocFromPoolAsync: Charges = crate::pools::alloc_from_pool;
             hook cuMemAllocFromPoolAsync_ptsz: Charges = crate::pools::alloc_from_pool_ptsz;
+
+            hook cuArrayCreate: Charges = crate::arguments::enter;
+            hook cuArrayCreate_v2: Charges = crate::arguments::enter;
+            hook cuArray3DCreate: Charges = crate::arguments::enter;
+            hook cuArray3DCreate_v2: Charges = crate::arguments::enter;
+            hook cuMipmappedArrayCreate: Charges = crate::arguments::enter;
+            hook cuArrayDestroy: Frees = crate::arguments::enter;
+            hook cuMipmappedArrayDestroy: Frees = crate::arguments::enter;
+            hook cuMemCreate: Charges = crate::arguments::enter;
+            hook cuMemRelease: Frees = crate::arguments::enter;
+            hook cuMemMap: Charges = crate::arguments::enter;
+            hook cuMemUnmap: Frees = crate::arguments::enter;
+            hook cuMemRetainAllocationHandle: Charges = crate::arguments::enter;
+            hook cuMemExportToShareableHandle: Charges = crate::arguments::enter;
+            hook cuMemImportFromShareableHandle: Charges = crate::arguments::enter;
+            hook cuMemMapArrayAsync: Charges = crate::arguments::enter;
+            hook cuMemMapArrayAsync_ptsz: Charges = crate::arguments::enter;
+            hook cuGraphAddMemAllocNode: Charges = crate::arguments::enter;
+            hook cuGraphAddNode: Charges = crate::arguments::enter;
+            hook cuGraphAddNode_v2: Charges = crate::arguments::enter;
+            hook cuGraphInstantiate: Charges = crate::arguments::enter;
+            hook cuGraphInstantiate_v2: Charges = crate::arguments::enter;
+            hook cuGraphInstantiateWithFlags: Charges = crate::arguments::enter;
+            hook cuGraphInstantiateWithParams: Charges = crate::arguments::enter;
+            hook cuGraphInstantiateWithParams_ptsz: Charges = crate::arguments::enter;
+            hook cuGraphUpload: Charges = crate::arguments::enter;
+            hook cuGraphUpload_ptsz: Charges = crate::arguments::enter;
+            hook cuGraphExecDestroy: Frees = crate::arguments::enter;
+            hook cuDeviceGraphMemTrim: Frees = crate::arguments::enter;
 
             hook cuCtxDestroy: Frees = crate::contexts::destroy;
             hook cuCtxDestroy_v2: Frees = crate::contexts::destroy_v2;
@@ -351,6 +377,9 @@ pub const fn since(entry: Entry) -> u32 {
         | Entry::cuDevicePrimaryCtxSetFlags_v2 => 11000,
         Entry::cuCtxCreate_v3 | Entry::cuDeviceGetUuid_v2 => 11040,
         Entry::cuGetProcAddress_v2 | Entry::cuGetProcAddress_v2_ptsz => 12000,
+        Entry::cuArrayCreate_v2 | Entry::cuArray3DCreate_v2 => 3020,
+        Entry::cuGraphInstantiate_v2 => 11000,
+        Entry::cuGraphAddNode_v2 => 12030,
         Entry::cuCtxCreate_v4 => 12050,
         Entry::cuCtxGetDevice_v2 | Entry::cuCtxSynchronize_v2 => 13000,
         _ => 0,

@@ -12,7 +12,11 @@ use core::ffi::{c_char, c_void};
 use core::mem::offset_of;
 
 use crate::code::{CuResult, INVALID_CONTEXT};
+<<<<<<< HEAD
 use crate::launches;
+=======
+use crate::graphs;
+>>>>>>> f9d10c6 (Shim: arrays, virtual memory and graphs are charged to the pod)
 use crate::process::{self, Mode, PROCESS, Process, Stage, Way};
 use crate::real;
 use crate::resolve;
@@ -165,7 +169,7 @@ pub(crate) struct Opened {
 extern "C" fn open(row: u32, hook: usize) -> Opened {
     let barred = |code| Opened { address: 0, code };
     let Some(entry) = Entry::from_index(row as usize) else { return barred(INVALID_CONTEXT) };
-    let address = real::callable(entry);
+    let address = graphs::launcher(entry);
     let go = Opened { address, code: 0 };
     if real::find(entry).address().is_none() {
         return go;

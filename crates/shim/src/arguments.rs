@@ -1,0 +1,169 @@
+//! Hooks of any form: the arguments of a call as words, kept while its family looks at them.
+//!
+//! Most calls of a family differ in their arguments' number and order only, and go to the driver as they came. So one
+//! piece of assembly takes the words out of the registers and off the stack, and one function per family is enough.
+//! No such call has a floating-point argument, and what the caller put on its stack is at least as much as is read.
+
+use core::arch::naked_asm;
+
+use crate::account::Account;
+use crate::code::{CuResult, INVALID_CONTEXT, NOT_FOUND};
+use crate::process::{self, Stage, Way};
+use crate::table::{Class, Entry};
+use crate::{arrays, graphs, real, virtual_memory};
+
+/// The first six words of a call, from its registers, and eight from the caller's stack.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Arguments([usize; 14]);
+
+impl Arguments {
+    /// Those of a call of two.
+    pub(crate) fn two<T, U>(first: *mut T, second: *mut U) -> Self {
+        let mut words = [0; 14];
+        (words[0], words[1]) = (first.expose_provenance(), second.expose_provenance());
+        Self(words)
+    }
+
+    /// An argument as a number.
+    pub(crate) fn word(&self, place: usize) -> usize {
+        self.0.get(place).copied().unwrap_or(0)
+    }
+
+    /// An argument as an address of a `T`; null where the caller passed that.
+    pub(crate) fn pointer<T>(&self, place: usize) -> *mut T {
+        core::ptr::with_exposed_provenance_mut(self.word(place))
+    }
+
+    /// What the driver has written to the place that an argument names; 0 where there is none.
+    ///
+    /// # Safety
+    /// A call that was given the argument must have succeeded.
+    pub(crate) unsafe fn written(&self, place: usize) -> u64 {
+        let place = self.pointer::<u64>(place);
+        // SAFETY: the caller's promise; handles and addresses have eight bytes.
+        if place.is_null() { 0 } else { unsafe { place.read_unaligned() } }
+    }
+
+    /// Calls the real function of a row with these arguments.
+    ///
+    /// # Safety
+    /// They must be what the row's function asks for.
+    #[inline(never)]
+    pub(crate) unsafe fn call(&self, entry: Entry) -> CuResult {
+        type Any = unsafe extern "C" fn(
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+            usize,
+        ) -> CuResult;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = self.0;
+        // SAFETY: a function reads the arguments that it has, which are the first of these in every such function.
+        unsafe {
+            let function: Any = core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(
+                real::callable(entry),
+            ));
+            function(a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+        }
+    }
+}
+
+/// The entry points of families. The row's index comes in `eax`.
+///
+/// # Safety
+/// As the driver's function of that row.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn enter() {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        // Above the frame: its link and the return address, then the caller's stack.
+        "lea r10, [rbp + 16]",
+        "mov r11d, 64",
+        "2:",
+        "push qword ptr [r10 + r11 - 8]",
+        "sub r11d, 8",
+        "jne 2b",
+        "push r9",
+        "push r8",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "mov edi, eax",
+        "mov rsi, rsp",
+        "call {hooked}",
+        "leave",
+        "ret",
+        hooked = sym hooked,
+    )
+}
+
+/// How a call of a family may go on. What gives memory back must not wait for a lease that it no longer needs.
+fn way(entry: Entry) -> Way {
+    match (entry.class(), process::stage()) {
+        (Class::Frees, Stage::Ready) => process::account().map_or(Way::Plain, Way::Leased),
+        (Class::NeedsContext, Stage::Initialised) => Way::Barred(INVALID_CONTEXT),
+        _ => process::lease(),
+    }
+}
+
+/// Hands a call to its family.
+unsafe extern "C" fn hooked(row: u32, arguments: &Arguments) -> CuResult {
+    let Some(entry) = Entry::from_index(row as usize) else { return NOT_FOUND };
+    match way(entry) {
+        Way::Barred(code) => code,
+        // SAFETY: the caller's arguments.
+        Way::Plain => unsafe { arguments.call(entry) },
+        // SAFETY: as above.
+        Way::Leased(account) => unsafe { in_family(entry, arguments, &account) },
+    }
+}
+
+unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
+    // SAFETY: the caller's arguments, each to the family of its row.
+    unsafe {
+        match entry {
+            Entry::cuArrayCreate
+            | Entry::cuArrayCreate_v2
+            | Entry::cuArray3DCreate
+            | Entry::cuArray3DCreate_v2
+            | Entry::cuMipmappedArrayCreate => arrays::create(entry, arguments),
+            Entry::cuArrayDestroy | Entry::cuMipmappedArrayDestroy => {
+                arrays::destroy(entry, arguments, account)
+            }
+            Entry::cuMemCreate => virtual_memory::create(entry, arguments),
+            Entry::cuMemRelease => virtual_memory::release(entry, arguments, account),
+            Entry::cuMemMap => virtual_memory::map(entry, arguments, account),
+            Entry::cuMemUnmap => virtual_memory::unmap(entry, arguments, account),
+            Entry::cuMemRetainAllocationHandle => virtual_memory::retain_handle(entry, arguments),
+            Entry::cuMemExportToShareableHandle => virtual_memory::export(entry, arguments, account),
+            Entry::cuMemImportFromShareableHandle => virtual_memory::import(entry, arguments, account),
+            Entry::cuMemMapArrayAsync | Entry::cuMemMapArrayAsync_ptsz => {
+                virtual_memory::map_array(entry, arguments, account)
+            }
+            Entry::cuGraphAddMemAllocNode | Entry::cuGraphAddNode | Entry::cuGraphAddNode_v2 => {
+                graphs::add_node(entry, arguments)
+            }
+            Entry::cuGraphInstantiate
+            | Entry::cuGraphInstantiate_v2
+            | Entry::cuGraphInstantiateWithFlags
+            | Entry::cuGraphInstantiateWithParams
+            | Entry::cuGraphInstantiateWithParams_ptsz => graphs::instantiate(entry, arguments, account),
+            Entry::cuGraphUpload | Entry::cuGraphUpload_ptsz => graphs::upload(entry, arguments, account),
+            Entry::cuGraphExecDestroy => graphs::destroy(entry, arguments),
+            Entry::cuDeviceGraphMemTrim => graphs::trim(entry, arguments),
+            _ => arguments.call(entry),
+        }
+    }
+}
