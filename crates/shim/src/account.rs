@@ -59,6 +59,11 @@ impl Account {
         self.ledger.owners()
     }
 
+    /// What the pod holds, in bytes, without what is only announced.
+    pub(crate) fn committed(&self) -> u64 {
+        self.ledger.committed()
+    }
+
     /// Whether the pod holds more than it may.
     pub(crate) fn over_limit(&self) -> bool {
         self.ledger.charged() > self.limit()

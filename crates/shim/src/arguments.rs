@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::code::{CuResult, INVALID_CONTEXT, NOT_FOUND};
 use crate::process::{self, Stage, Way};
 use crate::table::{Class, Entry};
-use crate::{arrays, graphs, real, virtual_memory};
+use crate::{arrays, external, graphs, measured, real, virtual_memory};
 
 /// The first six words of a call, from its registers, and eight from the caller's stack.
 #[derive(Debug)]
@@ -28,6 +28,11 @@ impl Arguments {
     /// An argument as a number.
     pub(crate) fn word(&self, place: usize) -> usize {
         self.0.get(place).copied().unwrap_or(0)
+    }
+
+    /// An argument of 32 bits, whose word may hold anything in its upper half.
+    pub(crate) fn half(&self, place: usize) -> u32 {
+        u32::try_from(self.word(place) & 0xffff_ffff).unwrap_or(0)
     }
 
     /// An argument as an address of a `T`; null where the caller passed that.
@@ -109,11 +114,12 @@ pub(crate) unsafe extern "C" fn enter() {
     )
 }
 
-/// How a call of a family may go on. What gives memory back must not wait for a lease that it no longer needs.
+/// How a call of a family may go on. Before the first grant there is neither a context nor anything that could be given
+/// back; and what gives memory back must not wait for a lease that it no longer needs.
 fn way(entry: Entry) -> Way {
     match (entry.class(), process::stage()) {
         (Class::Frees, Stage::Ready) => process::account().map_or(Way::Plain, Way::Leased),
-        (Class::NeedsContext, Stage::Initialised) => Way::Barred(INVALID_CONTEXT),
+        (Class::Frees | Class::Charges, Stage::Initialised) => Way::Barred(INVALID_CONTEXT),
         _ => process::lease(),
     }
 }
@@ -152,9 +158,10 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             Entry::cuMemMapArrayAsync | Entry::cuMemMapArrayAsync_ptsz => {
                 virtual_memory::map_array(entry, arguments, account)
             }
-            Entry::cuGraphAddMemAllocNode | Entry::cuGraphAddNode | Entry::cuGraphAddNode_v2 => {
-                graphs::add_node(entry, arguments)
-            }
+            Entry::cuGraphAddMemAllocNode
+            | Entry::cuGraphAddNode
+            | Entry::cuGraphAddNode_v2
+            | Entry::cuGraphAddNode_v3 => graphs::add_node(entry, arguments),
             Entry::cuGraphInstantiate
             | Entry::cuGraphInstantiate_v2
             | Entry::cuGraphInstantiateWithFlags
@@ -163,6 +170,19 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             Entry::cuGraphUpload | Entry::cuGraphUpload_ptsz => graphs::upload(entry, arguments, account),
             Entry::cuGraphExecDestroy => graphs::destroy(entry, arguments),
             Entry::cuDeviceGraphMemTrim => graphs::trim(entry, arguments),
+            Entry::cuModuleLoad
+            | Entry::cuModuleLoadData
+            | Entry::cuModuleLoadDataEx
+            | Entry::cuModuleLoadFatBinary
+            | Entry::cuLibraryLoadData
+            | Entry::cuLibraryLoadFromFile => measured::load(entry, arguments, account),
+            Entry::cuGreenCtxCreate => measured::green_context(entry, arguments, account),
+            Entry::cuModuleUnload | Entry::cuLibraryUnload | Entry::cuGreenCtxDestroy => {
+                measured::unload(entry, arguments)
+            }
+            Entry::cuCtxSetLimit => measured::set_limit(entry, arguments, account),
+            Entry::cuImportExternalMemory => external::import(entry, arguments, account),
+            Entry::cuDestroyExternalMemory => external::destroy(entry, arguments, account),
             _ => arguments.call(entry),
         }
     }

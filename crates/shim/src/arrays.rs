@@ -4,15 +4,13 @@
 //! is made, asked and destroyed. Where that is not to be had, dimensions rounded up to the layout's blocks must do.
 //! Arrays that are sparse, or get their memory later, take none: what is mapped into them is charged by itself.
 
-use core::ffi::c_int;
-
 use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::code::{CuResult, SUCCESS};
 use crate::memory::{begin, ended, finish};
 use crate::pointers::{Kind, Owner};
 use crate::process::PROCESS;
-use crate::real::{call, call_named};
+use crate::real::{call, unlisted};
 use crate::table::Entry;
 use crate::virtual_memory;
 
@@ -119,33 +117,31 @@ impl Shape {
     fn asked(&self, levels: u32) -> Option<u64> {
         let twin = Self { flags: self.flags | DEFERRED, ..*self };
         let (mut array, mut needs): (Array, _) = (0, Requirements::default());
+        let place = (&raw mut needs).expose_provenance();
         // SAFETY: the driver's forms of these calls, with places for the answers; device 0 is the only one.
         let code = unsafe {
-            if levels == 0 {
-                if call!(Entry::cuArray3DCreate_v2, &raw mut array => *mut Array, &raw const twin => *const Shape)
-                    != SUCCESS
-                {
-                    return None;
-                }
-                let code = call_named!(b"cuArrayGetMemoryRequirements", &raw mut needs => *mut Requirements,
-                    array => Array, 0 => c_int);
-                call!(Entry::cuArrayDestroy, array => Array);
-                code
+            let made = if levels == 0 {
+                call!(Entry::cuArray3DCreate_v2, &raw mut array => *mut Array, &raw const twin => *const Shape)
             } else {
-                if call!(Entry::cuMipmappedArrayCreate, &raw mut array => *mut Array,
+                call!(Entry::cuMipmappedArrayCreate, &raw mut array => *mut Array,
                     &raw const twin => *const Shape, levels => u32)
-                    != SUCCESS
-                {
-                    return None;
-                }
-                let code = call_named!(b"cuMipmappedArrayGetMemoryRequirements",
-                    &raw mut needs => *mut Requirements, array => Array, 0 => c_int);
-                call!(Entry::cuMipmappedArrayDestroy, array => Array);
-                code
-            }
+            };
+            let question: &[u8] = match levels {
+                _ if made != SUCCESS => return None,
+                0 => b"cuArrayGetMemoryRequirements",
+                _ => b"cuMipmappedArrayGetMemoryRequirements",
+            };
+            let code = unlisted(question, [place, usize::try_from(array).unwrap_or(0), 0]);
+            call!(destroys(levels), array => Array);
+            code
         };
         (code == SUCCESS).then_some(needs.size as u64)
     }
+}
+
+/// What destroys an array of so many levels, 0 for one that has none.
+fn destroys(levels: u32) -> Entry {
+    if levels == 0 { Entry::cuArrayDestroy } else { Entry::cuMipmappedArrayDestroy }
 }
 
 fn give_back(key: u64) {
@@ -164,9 +160,7 @@ fn give_back_levels(key: u64) {
 /// As the driver's function of that row.
 pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments) -> CuResult {
     let (levels, undo): (u32, fn(u64)) = match entry {
-        Entry::cuMipmappedArrayCreate => {
-            (u32::try_from(arguments.word(2) & 0xffff_ffff).unwrap_or(0).max(1), give_back_levels)
-        }
+        Entry::cuMipmappedArrayCreate => (arguments.half(2).max(1), give_back_levels),
         _ => (0, give_back),
     };
     let described = arguments.pointer::<u32>(1);

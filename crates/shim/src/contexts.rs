@@ -72,27 +72,36 @@ fn word(context: Context) -> u64 {
     context.expose_provenance() as u64
 }
 
-/// Whose memory an allocation on this thread is: the current context's.
-pub(crate) fn current_owner(account: &Account) -> Owner {
+/// The current context of this thread; 0 where there is none.
+pub(crate) fn current() -> u64 {
     let mut context: Context = core::ptr::null_mut();
     // SAFETY: a place for the answer.
     let code = unsafe { call!(Entry::cuCtxGetCurrent, &raw mut context => *mut Context) };
-    if code != SUCCESS || context.is_null() {
+    if code == SUCCESS { word(context) } else { 0 }
+}
+
+/// Whose memory an allocation on this thread is: the current context's.
+pub(crate) fn current_owner(account: &Account) -> Owner {
+    let context = current();
+    if context == 0 {
         return Owner::UNKNOWN;
     }
-    let place = PROCESS.contexts.place(word(context)).or_else(|| adopt_primary(account, word(context)));
+    let place = PROCESS.contexts.place(context).or_else(|| {
+        note_primary(account);
+        PROCESS.contexts.place(context)
+    });
     place.map_or(Owner::UNKNOWN, Owner::context)
 }
 
-/// NVIDIA's runtime library makes the primary context through tables of its own, so it may turn up unannounced. It is
-/// charged then, over the limit too: the driver has it already. Any other context stays unknown.
+/// NVIDIA's runtime library makes the primary context through tables of its own, and green contexts bring it along, so
+/// it may turn up unannounced. It is charged then, over the limit too: the driver has it already. Bytes charged.
 #[cold]
 #[inline(never)]
-fn adopt_primary(account: &Account, handle: u64) -> Option<usize> {
+pub(crate) fn note_primary(account: &Account) -> u64 {
     let contexts = &PROCESS.contexts;
     let _turn = contexts.primary.lock();
     if contexts.primary_handle.load(Ordering::Acquire) != 0 || !primary_is_active() {
-        return contexts.place(handle);
+        return 0;
     }
     let mut primary: Context = core::ptr::null_mut();
     // SAFETY: a place for the answer; the context lives, so this only counts up and down.
@@ -101,14 +110,16 @@ fn adopt_primary(account: &Account, handle: u64) -> Option<usize> {
             call!(Entry::cuDevicePrimaryCtxRelease_v2, 0 => c_int);
         }
     }
-    if word(primary) == handle {
-        let bytes = account.context_bytes();
-        account.charge_anyway(bytes);
-        account.slot().context_made();
-        contexts.add(handle, bytes);
-        contexts.primary_handle.store(handle, Ordering::Release);
+    let handle = word(primary);
+    if handle == 0 {
+        return 0;
     }
-    contexts.place(handle)
+    let bytes = account.context_bytes();
+    account.charge_anyway(bytes);
+    account.slot().context_made();
+    contexts.add(handle, bytes);
+    contexts.primary_handle.store(handle, Ordering::Release);
+    bytes
 }
 
 /// Announces a context; nothing where it need not be charged, a code where it cannot be made. Unless that is a code,

@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use gpupool_wire::bucket::HIGHEST_COST_NS;
 
-use crate::code::{CuResult, NOT_FOUND, NOT_READY, SUCCESS};
-use crate::real::{self, call};
+use crate::code::{NOT_READY, SUCCESS};
+use crate::real::{call, unlisted};
 use crate::sys;
 use crate::table::Entry;
 
@@ -170,7 +170,7 @@ impl Sample {
         let event = event.load(Ordering::Relaxed);
         // SAFETY: an event of this library's and the program's own stream.
         event != 0
-            && unsafe { driver(b"cuEventRecord", [event, self.stream.load(Ordering::Relaxed)]) } == SUCCESS
+            && unsafe { unlisted(b"cuEventRecord", [event, self.stream.load(Ordering::Relaxed)]) } == SUCCESS
     }
 
     /// How long the launch took, in nanoseconds; 0 if it cannot be known, nothing if it is not known yet.
@@ -180,8 +180,8 @@ impl Sample {
         let place = (&raw mut milliseconds).expose_provenance();
         // SAFETY: events of this library's, and a place for the answer.
         let code = unsafe {
-            match driver(b"cuEventQuery", [end]) {
-                SUCCESS => driver(b"cuEventElapsedTime", [place, begin, end]),
+            match unlisted(b"cuEventQuery", [end]) {
+                SUCCESS => unlisted(b"cuEventElapsedTime", [place, begin, end]),
                 code => code,
             }
         };
@@ -203,29 +203,10 @@ impl Sample {
             let event = event.swap(0, Ordering::Relaxed);
             if event != 0 {
                 // SAFETY: an event of this library's that nobody uses any more.
-                unsafe { driver(b"cuEventDestroy_v2", [event]) };
+                unsafe { unlisted(b"cuEventDestroy_v2", [event]) };
             }
         }
         self.leave(FREE);
-    }
-}
-
-/// Calls a function of the driver that has no row: programs use it as they like.
-///
-/// # Safety
-/// As for that function, which must take words.
-unsafe fn driver<const N: usize>(name: &[u8], arguments: [usize; N]) -> CuResult {
-    let Some(address) = real::unlisted(name) else { return NOT_FOUND };
-    let mut words = [0; 3];
-    for (word, argument) in words.iter_mut().zip(arguments) {
-        *word = argument;
-    }
-    let [first, second, third] = words;
-    // SAFETY: the caller's promise; words beyond those that the function takes are ignored.
-    unsafe {
-        let function: unsafe extern "C" fn(usize, usize, usize) -> CuResult =
-            core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(address));
-        function(first, second, third)
     }
 }
 

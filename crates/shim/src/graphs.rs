@@ -13,7 +13,7 @@ use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::pointers::{Kind, Piece};
 use crate::pools;
 use crate::process::{self, PROCESS};
-use crate::real::{self, call, call_named};
+use crate::real::{self, call, unlisted};
 use crate::sys;
 use crate::table::Entry;
 
@@ -62,48 +62,44 @@ pub(crate) unsafe fn add_node(entry: Entry, arguments: &Arguments) -> CuResult {
 }
 
 /// Bytes that a graph allocates, those of the graphs in it included.
-fn allocated_by(graph: Handle, depth: u32) -> u64 {
+fn allocated_by(graph: usize, depth: u32) -> u64 {
     let mut count: usize = 0;
-    let nodes: *mut Handle = core::ptr::null_mut();
+    let place = (&raw mut count).expose_provenance();
     // SAFETY: a place for the number.
-    let code = unsafe {
-        call_named!(b"cuGraphGetNodes", graph => Handle, nodes => *mut Handle, &raw mut count => *mut usize)
-    };
-    let length = count.saturating_mul(size_of::<Handle>());
+    let code = unsafe { unlisted(b"cuGraphGetNodes", [graph, 0, place]) };
+    let (room_for, length) = (count, count.saturating_mul(size_of::<usize>()));
     if code != SUCCESS || count == 0 || depth == 0 {
         return 0;
     }
     let Ok(room) = sys::map_private(length) else { return 0 };
-    let nodes = room.cast::<Handle>();
-    // SAFETY: room for as many handles as are told, and as many are read as there were room for.
+    let nodes = room.cast::<usize>();
+    // SAFETY: room for as many handles as are told, and as many are read as there was room for.
     unsafe {
-        let room_for = count;
-        let code = call_named!(b"cuGraphGetNodes", graph => Handle, nodes => *mut Handle,
-            &raw mut count => *mut usize);
+        let code = unlisted(b"cuGraphGetNodes", [graph, nodes.expose_provenance(), place]);
         let count = if code == SUCCESS { count.min(room_for) } else { 0 };
         let bytes =
-            (0..count).fold(0, |sum: u64, place| sum.saturating_add(allocated_at(*nodes.add(place), depth)));
+            (0..count).fold(0, |sum: u64, node| sum.saturating_add(allocated_at(*nodes.add(node), depth)));
         sys::unmap(room, length);
         bytes
     }
 }
 
 /// Bytes that a node allocates.
-unsafe fn allocated_at(node: Handle, depth: u32) -> u64 {
+unsafe fn allocated_at(node: usize, depth: u32) -> u64 {
     let mut kind: c_int = -1;
-    let mut child: Handle = core::ptr::null_mut();
+    let mut child: usize = 0;
     let mut parameters = [0_u64; PARAMETERS];
     // SAFETY: a node of the driver's, and places for the answers.
     unsafe {
-        call_named!(b"cuGraphNodeGetType", node => Handle, &raw mut kind => *mut c_int);
+        unlisted(b"cuGraphNodeGetType", [node, (&raw mut kind).expose_provenance()]);
         match kind {
             ALLOCATION => {
-                call_named!(b"cuGraphMemAllocNodeGetParams", node => Handle,
-                    parameters.as_mut_ptr() => *mut u64);
+                let place = parameters.as_mut_ptr().expose_provenance();
+                unlisted(b"cuGraphMemAllocNodeGetParams", [node, place]);
                 pools::steps(parameters.get(BYTES).copied().unwrap_or(0))
             }
             CHILD => {
-                call_named!(b"cuGraphChildGraphNodeGetGraph", node => Handle, &raw mut child => *mut Handle);
+                unlisted(b"cuGraphChildGraphNodeGetGraph", [node, (&raw mut child).expose_provenance()]);
                 allocated_by(child, depth - 1)
             }
             _ => 0,
@@ -113,7 +109,7 @@ unsafe fn allocated_at(node: Handle, depth: u32) -> u64 {
 
 /// `cuGraphInstantiate` in all its forms, whose second argument is the graph.
 pub(crate) unsafe fn instantiate(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    let bytes = if any() { allocated_by(arguments.pointer(1), DEEPEST) } else { 0 };
+    let bytes = if any() { allocated_by(arguments.word(1), DEEPEST) } else { 0 };
     // SAFETY: the caller's arguments; what is destroyed was made a moment ago, and told to nobody.
     unsafe {
         if bytes == 0 {
@@ -125,7 +121,7 @@ pub(crate) unsafe fn instantiate(entry: Entry, arguments: &Arguments, account: &
         }
         let made = arguments.written(0);
         if !fits || PROCESS.pointers.insert(Kind::Graph.of(made), Piece::note(bytes)).is_err() {
-            call_named!(b"cuGraphExecDestroy", made => u64);
+            call!(Entry::cuGraphExecDestroy, made => u64);
             call!(Entry::cuDeviceGraphMemTrim, 0 => c_int);
             pools::settle_all();
             return OUT_OF_MEMORY;

@@ -9,8 +9,9 @@ use core::ffi::c_int;
 use crate::account::Account;
 use crate::code::{CuResult, SUCCESS};
 use crate::costs::{Costs, Sample, UNKNOWN_COST_NS};
+use crate::graphs;
 use crate::process::{self, PROCESS};
-use crate::real::{self, call};
+use crate::real::call;
 use crate::sys;
 use crate::table::Entry;
 
@@ -100,7 +101,7 @@ unsafe extern "C" fn begin(row: u32, registers: *const [usize; 6], stack: *const
     let Some(entry) = Entry::from_index(row as usize) else { return Begun { address: 0, sample: None } };
     // SAFETY: the caller's promise, and the program's about its own arguments.
     let launch = unsafe { Launch::of(entry, &*registers, &*stack) };
-    Begun { address: real::callable(entry), sample: launch.and_then(pace) }
+    Begun { address: graphs::launcher(entry), sample: launch.and_then(pace) }
 }
 
 extern "C" fn end(sample: Option<&'static Sample>, code: CuResult) -> CuResult {

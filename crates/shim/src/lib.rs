@@ -11,8 +11,9 @@
 //! Layers, each knowing only those below:
 //!
 //! * `entry_points`, `trampolines`, `resolve`: how programs get to the hooks;
-//! * `identity`, `contexts`, `memory`, `pools`, `launches`, `costs`, `nvml`: the hooks;
-//! * `process`, `account`: what this process is to the pool;
+//! * `identity`, `contexts`, `memory`, `pools`, `arrays`, `virtual_memory`, `graphs`, `external`, `measured`, `launches`,
+//!   `costs`, `nvml`: the hooks, those of whole families behind `arguments`;
+//! * `process`, `account`, `shares`: what this process is to the pool;
 //! * `client`, `connection`, `waiting`: the conversation with the agent;
 //! * [`table`], `real`, `loaded`, `elf`: what there is to interpose, and where the real functions lie;
 //! * `sys`, `lock`, `pointers`, `text`, `environment`, `visible`: the ground.
@@ -37,11 +38,13 @@ mod costs;
 mod elf;
 mod entry_points;
 mod environment;
+mod external;
 mod graphs;
 mod identity;
 mod launches;
 mod loaded;
 mod lock;
+mod measured;
 mod memory;
 pub mod names;
 mod nvml;

@@ -69,11 +69,6 @@ fn look(entry: Entry) -> Real {
     address.map_or(Real::Absent, Real::At)
 }
 
-/// A function of the driver that has no row.
-pub(crate) fn unlisted(name: &[u8]) -> Option<usize> {
-    pinned(Library::Driver)?.function(name)
-}
-
 /// Where a library that stays loaded keeps its symbols, written once.
 pub(crate) struct Pin {
     state: AtomicU32,
@@ -243,23 +238,31 @@ pub(crate) fn callable(entry: Entry) -> usize {
     (stand_in as *const ()).expose_provenance()
 }
 
-/// What to call for a function of the driver that has no row. Looked up each time, so for calls that are rare.
-#[inline(never)]
-pub(crate) fn named(name: &[u8]) -> usize {
-    let found = pinned(Library::Driver).and_then(|symbols| symbols.function(name));
-    found.unwrap_or_else(|| (not_in_driver as *const ()).expose_provenance())
+/// Calls a function of the driver that has no row: programs use it as they like. It is looked up each time, so this is
+/// for calls that are rare.
+///
+/// # Safety
+/// As for that function, which must take words.
+pub(crate) unsafe fn unlisted<const N: usize>(name: &[u8], arguments: [usize; N]) -> CuResult {
+    let mut words = [0; 3];
+    for (word, argument) in words.iter_mut().zip(arguments) {
+        *word = argument;
+    }
+    // SAFETY: the caller's promise; words beyond those that the function takes are ignored.
+    unsafe { call_unlisted(name, words) }
 }
 
-/// Calls the driver's function of a name with arguments of the types told.
-macro_rules! call_named {
-    ($name:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
-        let function: unsafe extern "C" fn($($type),*) -> i32 = core::mem::transmute::<*const (), _>(
-            core::ptr::with_exposed_provenance($crate::real::named($name)),
-        );
-        function($($argument),*)
-    }};
+#[inline(never)]
+unsafe fn call_unlisted(name: &[u8], [first, second, third]: [usize; 3]) -> CuResult {
+    let found = pinned(Library::Driver).and_then(|symbols| symbols.function(name));
+    let Some(address) = found else { return NOT_FOUND };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let function: unsafe extern "C" fn(usize, usize, usize) -> CuResult =
+            core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
+        function(first, second, third)
+    }
 }
-pub(crate) use call_named;
 
 /// Calls the real function of a row with arguments of the types told.
 macro_rules! call {

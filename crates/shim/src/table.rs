@@ -71,7 +71,6 @@ macro_rules! for_each_row {
             context cuCtxGetFlags;
             context cuCtxGetId;
             context cuCtxGetLimit;
-            context cuCtxSetLimit;
             context cuCtxGetCacheConfig;
             context cuCtxSetCacheConfig;
             context cuCtxGetSharedMemConfig;
@@ -91,10 +90,6 @@ macro_rules! for_each_row {
             context cuStreamIsCapturing;
             context cuStreamIsCapturing_ptsz;
             context cuEventCreate;
-            context cuModuleLoad;
-            context cuModuleLoadData;
-            context cuModuleLoadDataEx;
-            context cuModuleLoadFatBinary;
             context cuMemAllocHost;
             context cuMemAllocHost_v2;
             context cuMemHostAlloc;
@@ -168,17 +163,13 @@ macro_rules! for_each_row {
             gate cuCheckpointProcessGetRestoreThreadId;
 
             lease cuGetExportTable;
-            lease cuGreenCtxCreate;
             lease cuCtxAttach;
             lease cuGLCtxCreate;
             lease cuGLCtxCreate_v2;
             lease cuVDPAUCtxCreate;
             lease cuVDPAUCtxCreate_v2;
-            lease cuLibraryLoadData;
-            lease cuLibraryLoadFromFile;
             lease cuMemPoolImportFromShareableHandle;
             lease cuMulticastCreate;
-            lease cuImportExternalMemory;
 
             hook cuCtxCreate: Charges = crate::contexts::create;
             hook cuCtxCreate_v2: Charges = crate::contexts::create_v2;
@@ -202,18 +193,19 @@ macro_rules! for_each_row {
             hook cuMipmappedArrayCreate: Charges = crate::arguments::enter;
             hook cuArrayDestroy: Frees = crate::arguments::enter;
             hook cuMipmappedArrayDestroy: Frees = crate::arguments::enter;
-            hook cuMemCreate: Charges = crate::arguments::enter;
+            hook cuMemCreate: NeedsLease = crate::arguments::enter;
             hook cuMemRelease: Frees = crate::arguments::enter;
             hook cuMemMap: Charges = crate::arguments::enter;
             hook cuMemUnmap: Frees = crate::arguments::enter;
             hook cuMemRetainAllocationHandle: Charges = crate::arguments::enter;
             hook cuMemExportToShareableHandle: Charges = crate::arguments::enter;
-            hook cuMemImportFromShareableHandle: Charges = crate::arguments::enter;
+            hook cuMemImportFromShareableHandle: NeedsLease = crate::arguments::enter;
             hook cuMemMapArrayAsync: Charges = crate::arguments::enter;
             hook cuMemMapArrayAsync_ptsz: Charges = crate::arguments::enter;
             hook cuGraphAddMemAllocNode: Charges = crate::arguments::enter;
             hook cuGraphAddNode: Charges = crate::arguments::enter;
             hook cuGraphAddNode_v2: Charges = crate::arguments::enter;
+            hook cuGraphAddNode_v3: Charges = crate::arguments::enter;
             hook cuGraphInstantiate: Charges = crate::arguments::enter;
             hook cuGraphInstantiate_v2: Charges = crate::arguments::enter;
             hook cuGraphInstantiateWithFlags: Charges = crate::arguments::enter;
@@ -223,6 +215,19 @@ macro_rules! for_each_row {
             hook cuGraphUpload_ptsz: Charges = crate::arguments::enter;
             hook cuGraphExecDestroy: Frees = crate::arguments::enter;
             hook cuDeviceGraphMemTrim: Frees = crate::arguments::enter;
+            hook cuModuleLoad: Charges = crate::arguments::enter;
+            hook cuModuleLoadData: Charges = crate::arguments::enter;
+            hook cuModuleLoadDataEx: Charges = crate::arguments::enter;
+            hook cuModuleLoadFatBinary: Charges = crate::arguments::enter;
+            hook cuModuleUnload: Frees = crate::arguments::enter;
+            hook cuLibraryLoadData: NeedsLease = crate::arguments::enter;
+            hook cuLibraryLoadFromFile: NeedsLease = crate::arguments::enter;
+            hook cuLibraryUnload: Frees = crate::arguments::enter;
+            hook cuGreenCtxCreate: NeedsLease = crate::arguments::enter;
+            hook cuGreenCtxDestroy: Frees = crate::arguments::enter;
+            hook cuCtxSetLimit: Charges = crate::arguments::enter;
+            hook cuImportExternalMemory: NeedsLease = crate::arguments::enter;
+            hook cuDestroyExternalMemory: Frees = crate::arguments::enter;
 
             hook cuCtxDestroy: Frees = crate::contexts::destroy;
             hook cuCtxDestroy_v2: Frees = crate::contexts::destroy_v2;
@@ -380,6 +385,7 @@ pub const fn since(entry: Entry) -> u32 {
         Entry::cuArrayCreate_v2 | Entry::cuArray3DCreate_v2 => 3020,
         Entry::cuGraphInstantiate_v2 => 11000,
         Entry::cuGraphAddNode_v2 => 12030,
+        Entry::cuGraphAddNode_v3 => 13040,
         Entry::cuCtxCreate_v4 => 12050,
         Entry::cuCtxGetDevice_v2 | Entry::cuCtxSynchronize_v2 => 13000,
         _ => 0,

@@ -12,11 +12,8 @@ use core::ffi::{c_char, c_void};
 use core::mem::offset_of;
 
 use crate::code::{CuResult, INVALID_CONTEXT};
-<<<<<<< HEAD
-use crate::launches;
-=======
 use crate::graphs;
->>>>>>> f9d10c6 (Shim: arrays, virtual memory and graphs are charged to the pod)
+use crate::launches;
 use crate::process::{self, Mode, PROCESS, Process, Stage, Way};
 use crate::real;
 use crate::resolve;

@@ -223,14 +223,9 @@ unsafe fn key_of(kind: u32, handle: *const u8, descriptor: i32) -> Option<Key> {
     }
 }
 
-/// The low half of a word.
-fn half(word: usize) -> u32 {
-    u32::try_from(word & 0xffff_ffff).unwrap_or(0)
-}
-
 /// `cuMemExportToShareableHandle(shareable, handle, kind, flags)`.
 pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    let (kind, memory) = (half(arguments.word(2)), arguments.word(1) as u64);
+    let (kind, memory) = (arguments.half(2), arguments.word(1) as u64);
     // SAFETY: the caller's arguments; what the driver has written is read.
     let (code, key) = unsafe {
         let code = arguments.call(entry);
@@ -260,9 +255,9 @@ pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Accou
 
 /// `cuMemImportFromShareableHandle(handle, shareable, kind)`.
 pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    let kind = half(arguments.word(2));
+    let kind = arguments.half(2);
     // SAFETY: the caller's arguments; a descriptor is passed as the word itself.
-    let key = unsafe { key_of(kind, arguments.pointer(1), half(arguments.word(1)).cast_signed()) };
+    let key = unsafe { key_of(kind, arguments.pointer(1), arguments.half(1).cast_signed()) };
     // Before the call: whoever holds it may let go of it at any moment.
     let joined = key.and_then(|key| PROCESS.shares.join(account, key.word));
     // SAFETY: the caller's arguments.
@@ -341,7 +336,7 @@ pub(crate) unsafe fn map_array(entry: Entry, arguments: &Arguments, account: &Ac
     if code != SUCCESS || list.is_null() {
         return code;
     }
-    for index in 0..half(arguments.word(1)) as usize {
+    for index in 0..arguments.half(1) as usize {
         // SAFETY: the driver has accepted a list of that length.
         let tile = unsafe { list.add(index).read_unaligned() };
         // What lay there is there no more.

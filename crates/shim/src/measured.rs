@@ -1,0 +1,167 @@
+//! What takes memory that nobody asks for by size: loaded code, limits of a context, green contexts.
+//!
+//! What one of them takes is what the card has less of afterwards, so far as the pod's other calls don't account for
+//! it. A neighbour on the card that allocates in the same microseconds is taken for part of it, so what can be
+//! believed is bounded; what a large module takes beyond that, and what the driver loads later, shows as unaccounted.
+//! In a pod that is over its limit nothing more is loaded.
+
+use core::ffi::c_int;
+
+use crate::account::Account;
+use crate::arguments::Arguments;
+use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::contexts;
+use crate::memory::{begin, ended, failed};
+use crate::pointers::{Kind, Piece};
+use crate::process::PROCESS;
+use crate::real::call;
+use crate::table::Entry;
+
+/// Most that is believed of one call, in bytes.
+const MOST: i64 = 256 << 20;
+
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`: buffers of the size that is set.
+const BUFFERS: [u32; 2] = [1, 2];
+
+/// What the card and the pod say at one moment.
+struct Moment {
+    /// Free bytes of the card.
+    free: u64,
+    /// Bytes that the pod is charged.
+    charged: u64,
+}
+
+impl Moment {
+    /// Nothing where the driver cannot say: it needs a current context.
+    fn now(account: &Account) -> Option<Self> {
+        let (mut free, mut total): (usize, usize) = (0, 0);
+        // SAFETY: places for the answers.
+        let code = unsafe {
+            call!(Entry::cuMemGetInfo_v2, &raw mut free => *mut usize, &raw mut total => *mut usize)
+        };
+        (code == SUCCESS).then(|| Self { free: free as u64, charged: account.committed() })
+    }
+
+    /// Bytes that were taken since an earlier moment and not charged; negative where some were given back.
+    fn taken_since(&self, earlier: &Self) -> i64 {
+        let taken = earlier.free.wrapping_sub(self.free).cast_signed();
+        let charged = self.charged.wrapping_sub(earlier.charged).cast_signed();
+        taken.wrapping_sub(charged).clamp(-MOST, MOST)
+    }
+}
+
+/// Calls the real function, and measures what it took.
+unsafe fn measure(entry: Entry, arguments: &Arguments, account: &Account) -> (CuResult, i64) {
+    let before = Moment::now(account);
+    // SAFETY: the caller's arguments.
+    let code = unsafe { arguments.call(entry) };
+    let taken = match (before, Moment::now(account)) {
+        (Some(before), Some(after)) if code == SUCCESS => after.taken_since(&before),
+        _ => 0,
+    };
+    (code, taken)
+}
+
+/// Charges what was measured to a thing that lives in the current context, beside what it was charged before.
+fn charge(account: &Account, thing: u64, taken: i64) {
+    let key = Kind::Measured.of(thing);
+    let before = PROCESS.pointers.remove(key).map_or(0, |piece| piece.bytes);
+    let bytes = before.saturating_add_signed(taken);
+    if bytes > before {
+        account.charge_anyway(bytes - before);
+    } else {
+        account.release(before - bytes);
+    }
+    let piece = Piece { bytes, owner: contexts::current_owner(account) };
+    if bytes != 0 && PROCESS.pointers.insert(key, piece).is_err() {
+        account.release(bytes);
+    }
+}
+
+/// `cuModuleLoad…`, `cuLibraryLoad…`.
+///
+/// # Safety
+/// As the driver's, like every function here.
+pub(crate) unsafe fn load(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { take(entry, arguments, account, || 0) }
+}
+
+/// `cuGreenCtxCreate`: it keeps the primary context, which may turn up with it.
+pub(crate) unsafe fn green_context(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
+    // SAFETY: the caller's arguments.
+    unsafe { take(entry, arguments, account, || contexts::note_primary(account)) }
+}
+
+/// Charges what a call took, apart from what `noted` is charged for.
+unsafe fn take(
+    entry: Entry,
+    arguments: &Arguments,
+    account: &Account,
+    noted: impl FnOnce() -> u64,
+) -> CuResult {
+    if account.over_limit() {
+        return OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let (code, taken) = measure(entry, arguments, account);
+        if code == SUCCESS {
+            let taken = taken.saturating_sub_unsigned(noted());
+            if taken > 0 {
+                charge(account, arguments.written(0), taken);
+            }
+        }
+        code
+    }
+}
+
+/// `cuModuleUnload`, `cuLibraryUnload`, `cuGreenCtxDestroy`.
+pub(crate) unsafe fn unload(entry: Entry, arguments: &Arguments) -> CuResult {
+    let key = Kind::Measured.of(arguments.word(0) as u64);
+    let piece = PROCESS.pointers.remove(key);
+    // SAFETY: the caller's arguments.
+    let code = unsafe { arguments.call(entry) };
+    if piece.is_none() { code } else { ended(key, piece, code) }
+}
+
+/// `cuCtxSetLimit(limit, value)`: a larger buffer must fit before it is made.
+pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
+    let limit = arguments.half(0);
+    let mut now: usize = 0;
+    // SAFETY: a place for the answer.
+    unsafe { call!(Entry::cuCtxGetLimit, &raw mut now => *mut usize, limit.cast_signed() => c_int) };
+    let more = arguments.word(1).saturating_sub(now) as u64;
+    let announced = match begin(if BUFFERS.contains(&limit) { more } else { 0 }) {
+        Ok(Some(announced)) => announced,
+        // SAFETY: the caller's arguments.
+        Ok(None) => return unsafe { arguments.call(entry) },
+        Err(code) => return code,
+    };
+    // SAFETY: the caller's arguments.
+    let (code, taken) = unsafe { measure(entry, arguments, account) };
+    if code != SUCCESS {
+        return failed(announced, code);
+    }
+    // The limits of a context go with it.
+    charge(account, contexts::current().wrapping_add(1), taken);
+    announced.reservation.cancel();
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn moment(free: u64, charged: u64) -> Moment {
+        Moment { free, charged }
+    }
+
+    #[test]
+    fn what_is_gone_from_the_card_and_not_charged_was_taken() {
+        assert_eq!(moment(900, 50).taken_since(&moment(1000, 50)), 100);
+        assert_eq!(moment(900, 80).taken_since(&moment(1000, 50)), 70);
+        assert_eq!(moment(1000, 50).taken_since(&moment(900, 50)), -100);
+        assert_eq!(moment(0, 0).taken_since(&moment(1 << 40, 0)), MOST);
+    }
+}
