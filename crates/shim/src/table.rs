@@ -214,7 +214,7 @@ macro_rules! for_each_row {
             hook cuGraphUpload: Charges = crate::arguments::enter;
             hook cuGraphUpload_ptsz: Charges = crate::arguments::enter;
             hook cuGraphExecDestroy: Frees = crate::arguments::enter;
-            hook cuDeviceGraphMemTrim: Frees = crate::arguments::enter;
+            hook cuDeviceGraphMemTrim: NeedsLease = crate::arguments::enter;
             hook cuModuleLoad: Charges = crate::arguments::enter;
             hook cuModuleLoadData: Charges = crate::arguments::enter;
             hook cuModuleLoadDataEx: Charges = crate::arguments::enter;
