@@ -85,9 +85,9 @@ impl Account {
         self.ledger.charge_anyway(self.index, bytes);
     }
 
-    /// Joins those of the pod who hold the memory of `key`; its place, and its bytes.
-    pub(crate) fn join(&self, key: u64) -> Option<(usize, u64)> {
-        self.ledger.join_shared(self.index, key)
+    /// Joins those of the pod who hold the memory of `key`, if possible at a place that `suits`; its place.
+    pub(crate) fn join(&self, key: u64, suits: impl Fn(usize) -> bool) -> Option<usize> {
+        self.ledger.join_shared(self.index, key, suits).map(|(place, _)| place)
     }
 
     /// Makes memory of `bytes` one that others may come to hold; its place, if there is room.

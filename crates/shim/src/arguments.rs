@@ -8,9 +8,10 @@ use core::arch::naked_asm;
 
 use crate::account::Account;
 use crate::code::{CuResult, INVALID_CONTEXT, NOT_FOUND};
+use crate::pointers::Kind;
 use crate::process::{self, Stage, Way};
 use crate::table::{Class, Entry};
-use crate::{arrays, external, graphs, measured, real, virtual_memory};
+use crate::{arrays, contexts, external, graphs, measured, memory, pools, real, virtual_memory};
 
 /// The first six words of a call, from its registers, and eight from the caller's stack.
 #[derive(Debug)]
@@ -114,12 +115,12 @@ pub(crate) unsafe extern "C" fn enter() {
     )
 }
 
-/// How a call of a family may go on. Before the first grant there is neither a context nor anything that could be given
-/// back; and what gives memory back must not wait for a lease that it no longer needs.
+/// How a call of a family may go on. Before the first grant there is no context; and what gives memory back or waits
+/// must not wait for a lease that it does not need.
 fn way(entry: Entry) -> Way {
     match (entry.class(), process::stage()) {
-        (Class::Frees, Stage::Ready) => process::account().map_or(Way::Plain, Way::Leased),
-        (Class::Frees | Class::Charges, Stage::Initialised) => Way::Barred(INVALID_CONTEXT),
+        (Class::Settles | Class::Charges, Stage::Initialised) => Way::Barred(INVALID_CONTEXT),
+        (Class::Frees | Class::Settles, _) => process::account().map_or(Way::Plain, Way::Leased),
         _ => process::lease(),
     }
 }
@@ -146,10 +147,14 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             | Entry::cuArray3DCreate_v2
             | Entry::cuMipmappedArrayCreate => arrays::create(entry, arguments),
             Entry::cuArrayDestroy | Entry::cuMipmappedArrayDestroy => {
-                arrays::destroy(entry, arguments, account)
+                virtual_memory::end(entry, arguments, account, Kind::Array)
             }
+            Entry::cuModuleUnload | Entry::cuLibraryUnload | Entry::cuGreenCtxDestroy => {
+                virtual_memory::end(entry, arguments, account, Kind::Measured)
+            }
+            Entry::cuDestroyExternalMemory => virtual_memory::end(entry, arguments, account, Kind::External),
+            Entry::cuMemRelease => virtual_memory::end(entry, arguments, account, Kind::Physical),
             Entry::cuMemCreate => virtual_memory::create(entry, arguments),
-            Entry::cuMemRelease => virtual_memory::release(entry, arguments, account),
             Entry::cuMemMap => virtual_memory::map(entry, arguments, account),
             Entry::cuMemUnmap => virtual_memory::unmap(entry, arguments, account),
             Entry::cuMemRetainAllocationHandle => virtual_memory::retain_handle(entry, arguments),
@@ -169,7 +174,23 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             | Entry::cuGraphInstantiateWithParams_ptsz => graphs::instantiate(entry, arguments, account),
             Entry::cuGraphUpload | Entry::cuGraphUpload_ptsz => graphs::upload(entry, arguments, account),
             Entry::cuGraphExecDestroy => graphs::destroy(entry, arguments),
-            Entry::cuDeviceGraphMemTrim => graphs::trim(entry, arguments),
+            Entry::cuMemAllocManaged => memory::alloc_managed(entry, arguments),
+            Entry::cuMemAllocPitch_v2 => memory::alloc_pitch(entry, arguments),
+            Entry::cuMemFreeAsync | Entry::cuMemFreeAsync_ptsz => memory::free_async(entry, arguments),
+            Entry::cuMemAllocAsync
+            | Entry::cuMemAllocAsync_ptsz
+            | Entry::cuMemAllocFromPoolAsync
+            | Entry::cuMemAllocFromPoolAsync_ptsz => pools::alloc(entry, arguments, account),
+            Entry::cuMemPoolCreate | Entry::cuMemGetDefaultMemPool | Entry::cuMemGetMemPool => {
+                pools::named(entry, arguments)
+            }
+            Entry::cuMemPoolDestroy => pools::destroy(entry, arguments, account),
+            Entry::cuCtxCreate | Entry::cuCtxCreate_v2 | Entry::cuCtxCreate_v3 | Entry::cuCtxCreate_v4 => {
+                contexts::create(entry, arguments)
+            }
+            Entry::cuCtxDestroy | Entry::cuCtxDestroy_v2 | Entry::cuCtxDetach => {
+                contexts::destroy(entry, arguments)
+            }
             Entry::cuModuleLoad
             | Entry::cuModuleLoadData
             | Entry::cuModuleLoadDataEx
@@ -177,13 +198,9 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             | Entry::cuLibraryLoadData
             | Entry::cuLibraryLoadFromFile => measured::load(entry, arguments, account),
             Entry::cuGreenCtxCreate => measured::green_context(entry, arguments, account),
-            Entry::cuModuleUnload | Entry::cuLibraryUnload | Entry::cuGreenCtxDestroy => {
-                measured::unload(entry, arguments)
-            }
             Entry::cuCtxSetLimit => measured::set_limit(entry, arguments, account),
             Entry::cuImportExternalMemory => external::import(entry, arguments, account),
-            Entry::cuDestroyExternalMemory => external::destroy(entry, arguments, account),
-            _ => arguments.call(entry),
+            _ => pools::settling(entry, arguments),
         }
     }
 }

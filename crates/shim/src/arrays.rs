@@ -4,15 +4,12 @@
 //! is made, asked and destroyed. Where that is not to be had, dimensions rounded up to the layout's blocks must do.
 //! Arrays that are sparse, or get their memory later, take none: what is mapped into them is charged by itself.
 
-use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::code::{CuResult, SUCCESS};
-use crate::memory::{begin, ended, finish};
-use crate::pointers::{Kind, Owner};
-use crate::process::PROCESS;
+use crate::memory::{begin, finish};
+use crate::pointers::Kind;
 use crate::real::{call, unlisted};
 use crate::table::Entry;
-use crate::virtual_memory;
 
 /// A handle of the driver.
 type Array = u64;
@@ -22,6 +19,9 @@ const SPARSE: u32 = 0x40;
 const DEFERRED: u32 = 0x80;
 /// `CUDA_ARRAY3D_LAYERED`: the depth counts layers, which every level of a mipmapped array has all of.
 const LAYERED: u32 = 0x01;
+
+/// Memory of arrays comes in tiles of this many bytes.
+const TILE: u64 = 64 << 10;
 
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,19 +90,18 @@ impl Shape {
         match self.format {
             0x01 | 0x08 => channels,
             0x02 | 0x09 | 0x10 => 2 * channels,
-            0xc0..=0xcb => {
-                let kind = (self.format - 0xc0) % 6;
-                (1 << (kind % 3)) * if kind < 3 { 1 } else { 2 }
-            }
+            // These say their channels themselves, four of 16 bits at most.
+            0xc0..=0xcb => 8,
             // Blocks of 16 texels in 8 or 16 bytes.
             0x91..=0x9d => 1,
             _ => 4 * channels,
         }
     }
 
-    /// Bytes of `levels` levels, each row and each stack of rows rounded up to the blocks that memory is laid out in.
+    /// Bytes of `levels` levels, each row, each stack of rows and the whole rounded up to the blocks that memory is
+    /// laid out in.
     fn estimate(&self, levels: u32) -> u64 {
-        (0..levels.clamp(1, 32)).fold(0, |sum: u64, level| {
+        let bytes = (0..levels.clamp(1, 32)).fold(0, |sum: u64, level| {
             let at = |size: usize| (size as u64 >> level).max(1);
             let row = at(self.width).saturating_mul(self.element());
             let row = row.checked_next_multiple_of(64).unwrap_or(u64::MAX);
@@ -110,7 +109,8 @@ impl Shape {
             let rows = if rows == 1 { 1 } else { rows.checked_next_multiple_of(8).unwrap_or(u64::MAX) };
             let layers = if self.flags & LAYERED == 0 { at(self.depth) } else { (self.depth as u64).max(1) };
             sum.saturating_add(row.saturating_mul(rows).saturating_mul(layers))
-        })
+        });
+        bytes.checked_next_multiple_of(TILE).unwrap_or(u64::MAX)
     }
 
     /// What the driver would take, asked of a twin without memory.
@@ -184,27 +184,6 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments) -> CuResult {
     }
 }
 
-/// Destroys an array; physical memory that was mapped into it loses a reference for each tile.
-///
-/// # Safety
-/// As the driver's function of that row.
-pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    let array = arguments.word(0) as u64;
-    let key = Kind::Array.of(array);
-    let piece = PROCESS.pointers.remove(key);
-    let number = PROCESS.pointers.remove(Kind::Number.of(array));
-    // SAFETY: the caller's arguments.
-    let code = unsafe { arguments.call(entry) };
-    if let Some(number) = number {
-        if code == SUCCESS {
-            virtual_memory::forget_tiles(account, Owner::array(number.bytes));
-        } else {
-            let _ = PROCESS.pointers.insert(Kind::Number.of(array), number);
-        }
-    }
-    if piece.is_none() { code } else { ended(key, piece, code) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +194,6 @@ mod tests {
         assert_eq!(shape.estimate(0), 1024 * 512 * 16);
         let bytes = |format, channels| Shape { format, channels, ..shape }.element();
         assert_eq!([bytes(0x01, 1), bytes(0x09, 2), bytes(0x10, 4), bytes(0x03, 1)], [1, 4, 8, 4]);
-        assert_eq!([0xc0, 0xc2, 0xc3, 0xc5, 0xc8, 0xcb].map(|format| bytes(format, 1)), [1, 4, 2, 8, 4, 8]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::account::{Account, Charge};
+use crate::arguments::Arguments;
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::lock::Lock;
 use crate::pointers::Owner;
@@ -186,77 +187,29 @@ fn gone(handle: u64) {
     process::release_if_idle();
 }
 
-/// `cuCtxCreate` of CUDA 3.1 and before.
+/// `cuCtxCreate` in all its forms: the context comes first.
 ///
 /// # Safety
 /// As the driver's, like every function here.
-pub(crate) unsafe extern "C" fn create(context: *mut Context, flags: c_uint, device: c_int) -> CuResult {
+pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments) -> CuResult {
     let charge = begin!();
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = call!(Entry::cuCtxCreate, context => *mut Context, flags => c_uint, device => c_int);
-        finish(charge, code, context)
+        let code = arguments.call(entry);
+        finish(charge, code, arguments.pointer(0))
     }
 }
 
-pub(crate) unsafe extern "C" fn create_v2(context: *mut Context, flags: c_uint, device: c_int) -> CuResult {
-    let charge = begin!();
+/// `cuCtxDestroy` in both its forms, and `cuCtxDetach`: of a context that nobody attached to a second time, which the
+/// driver has not allowed for many years, that is the end.
+pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments) -> CuResult {
     // SAFETY: the caller's arguments.
-    unsafe {
-        let code = call!(Entry::cuCtxCreate_v2, context => *mut Context, flags => c_uint, device => c_int);
-        finish(charge, code, context)
+    let code = unsafe { arguments.call(entry) };
+    if code == SUCCESS {
+        gone(arguments.word(0) as u64);
     }
+    code
 }
-
-pub(crate) unsafe extern "C" fn create_v3(
-    context: *mut Context,
-    affinities: *mut c_void,
-    count: c_int,
-    flags: c_uint,
-    device: c_int,
-) -> CuResult {
-    let charge = begin!();
-    // SAFETY: the caller's arguments.
-    unsafe {
-        let code = call!(Entry::cuCtxCreate_v3, context => *mut Context, affinities => *mut c_void, count => c_int,
-                flags => c_uint, device => c_int);
-        finish(charge, code, context)
-    }
-}
-
-pub(crate) unsafe extern "C" fn create_v4(
-    context: *mut Context,
-    parameters: *mut c_void,
-    flags: c_uint,
-    device: c_int,
-) -> CuResult {
-    let charge = begin!();
-    // SAFETY: the caller's arguments.
-    unsafe {
-        let code = call!(Entry::cuCtxCreate_v4, context => *mut Context, parameters => *mut c_void,
-                flags => c_uint, device => c_int);
-        finish(charge, code, context)
-    }
-}
-
-macro_rules! destroy {
-    ($name:ident, $entry:ident) => {
-        pub(crate) unsafe extern "C" fn $name(context: Context) -> CuResult {
-            PROCESS.costs.abandon();
-            // SAFETY: the caller's arguments.
-            let code = unsafe { call!(Entry::$entry, context => Context) };
-            if code == SUCCESS {
-                gone(word(context));
-            }
-            code
-        }
-    };
-}
-
-destroy!(destroy, cuCtxDestroy);
-destroy!(destroy_v2, cuCtxDestroy_v2);
-// Of a context that nobody attached to a second time, which the driver has not allowed for many years, this is the end.
-destroy!(detach, cuCtxDetach);
 
 /// `cuDevicePrimaryCtxRetain`: the first makes the context, the others count.
 pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_int) -> CuResult {

@@ -168,14 +168,6 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments) -> CuResult {
     code
 }
 
-/// `cuDeviceGraphMemTrim(device)`.
-pub(crate) unsafe fn trim(entry: Entry, arguments: &Arguments) -> CuResult {
-    // SAFETY: the caller's arguments.
-    let code = unsafe { arguments.call(entry) };
-    pools::settle_all();
-    code
-}
-
 /// A launch of a graph that may allocate; its row is told by the entry point, as of all families.
 unsafe extern "C" fn launch(graph: Handle, stream: Handle) -> CuResult {
     // SAFETY: the caller's arguments.

@@ -11,7 +11,7 @@ use crate::account::Account;
 use crate::arguments::Arguments;
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::contexts;
-use crate::memory::{begin, ended, failed};
+use crate::memory::{begin, failed};
 use crate::pointers::{Kind, Piece};
 use crate::process::PROCESS;
 use crate::real::call;
@@ -114,15 +114,6 @@ unsafe fn take(
         }
         code
     }
-}
-
-/// `cuModuleUnload`, `cuLibraryUnload`, `cuGreenCtxDestroy`.
-pub(crate) unsafe fn unload(entry: Entry, arguments: &Arguments) -> CuResult {
-    let key = Kind::Measured.of(arguments.word(0) as u64);
-    let piece = PROCESS.pointers.remove(key);
-    // SAFETY: the caller's arguments.
-    let code = unsafe { arguments.call(entry) };
-    if piece.is_none() { code } else { ended(key, piece, code) }
 }
 
 /// `cuCtxSetLimit(limit, value)`: a larger buffer must fit before it is made.

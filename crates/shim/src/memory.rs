@@ -3,9 +3,10 @@
 //! Over the limit is the driver's own out-of-memory error, and the driver is not called. Memory that is not known
 //! here (taken before, by somebody else, in a way that is not charged) is freed by the driver like any other.
 
-use core::ffi::{c_uint, c_void};
+use core::ffi::c_uint;
 
 use crate::account::{Account, Charge, rounded};
+use crate::arguments::Arguments;
 use crate::code::{CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::contexts::current_owner;
 use crate::pointers::Piece;
@@ -16,8 +17,6 @@ use crate::table::Entry;
 
 /// An address on the card.
 type Address = u64;
-/// A handle of the driver.
-type Stream = *mut c_void;
 
 /// Announces an allocation; nothing where it need not be charged, a code where it cannot be made.
 #[inline(never)]
@@ -140,35 +139,27 @@ pub(crate) unsafe extern "C" fn alloc_v1(address: *mut u32, bytes: c_uint) -> Cu
     }
 }
 
-/// `cuMemAllocManaged`: charged whole, wherever its pages happen to be.
-pub(crate) unsafe extern "C" fn alloc_managed(
-    address: *mut Address,
-    bytes: usize,
-    flags: c_uint,
-) -> CuResult {
-    let charge = begin!(bytes as u64);
+/// `cuMemAllocManaged(address, bytes, flags)`: charged whole, wherever its pages happen to be.
+pub(crate) unsafe fn alloc_managed(entry: Entry, arguments: &Arguments) -> CuResult {
+    let bytes = arguments.word(1) as u64;
+    let charge = begin!(bytes);
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = call!(Entry::cuMemAllocManaged, address => *mut Address, bytes => usize, flags => c_uint);
-        finish(charge, code, written(address, code), bytes as u64, give_back)
+        let code = arguments.call(entry);
+        finish(charge, code, written(arguments.pointer(0), code), bytes, give_back)
     }
 }
 
-/// `cuMemAllocPitch`: rows as wide as the driver likes them, which it tells afterwards.
-pub(crate) unsafe extern "C" fn alloc_pitch(
-    address: *mut Address,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-    element: c_uint,
-) -> CuResult {
-    let charge = begin!(rounded(width as u64).saturating_mul(height as u64));
+/// `cuMemAllocPitch(address, pitch, width, height, element)`: rows as wide as the driver likes them, which it tells
+/// afterwards.
+pub(crate) unsafe fn alloc_pitch(entry: Entry, arguments: &Arguments) -> CuResult {
+    let rows = arguments.word(3) as u64;
+    let charge = begin!(rounded(arguments.word(2) as u64).saturating_mul(rows));
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = call!(Entry::cuMemAllocPitch_v2, address => *mut Address, pitch => *mut usize,
-            width => usize, height => usize, element => c_uint);
-        let taken = (written(pitch, code) as u64).saturating_mul(height as u64);
-        finish(charge, code, written(address, code), taken, give_back)
+        let code = arguments.call(entry);
+        let taken = written(arguments.pointer::<u64>(1), code).saturating_mul(rows);
+        finish(charge, code, written(arguments.pointer(0), code), taken, give_back)
     }
 }
 
@@ -230,19 +221,12 @@ pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CuResult {
     ended(u64::from(address), piece, code)
 }
 
-/// `cuMemFreeAsync`; plain memory may be freed so too.
-pub(crate) unsafe extern "C" fn free_async(address: Address, stream: Stream) -> CuResult {
+/// `cuMemFreeAsync` on a stream or the thread's own; plain memory may be freed so too.
+pub(crate) unsafe fn free_async(entry: Entry, arguments: &Arguments) -> CuResult {
+    let address = arguments.word(0) as u64;
     let piece = PROCESS.pointers.remove(address);
     // SAFETY: the caller's arguments.
-    let code = unsafe { call!(Entry::cuMemFreeAsync, address => Address, stream => Stream) };
-    ended(address, piece, code)
-}
-
-/// The same with the calling thread's own default stream.
-pub(crate) unsafe extern "C" fn free_async_ptsz(address: Address, stream: Stream) -> CuResult {
-    let piece = PROCESS.pointers.remove(address);
-    // SAFETY: the caller's arguments.
-    let code = unsafe { call!(Entry::cuMemFreeAsync_ptsz, address => Address, stream => Stream) };
+    let code = unsafe { arguments.call(entry) };
     ended(address, piece, code)
 }
 

@@ -29,7 +29,7 @@ impl Owner {
         u16::try_from(place).ok().filter(|&place| place < Self::POOL).map_or(Self::UNKNOWN, Self)
     }
 
-    /// The sparse array with a number, below 8,192.
+    /// The sparse array with a number, of which 13 bits must do: two that share them are let go of together.
     pub(crate) fn array(number: u64) -> Self {
         Self(Self::ARRAY | (u16::try_from(number & 0x1fff).unwrap_or(0)))
     }

@@ -10,11 +10,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use gpupool_wire::ledger::Reservation;
 
 use crate::account::{Account, Charge, rounded};
+use crate::arguments::Arguments;
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::graphs;
 use crate::lock::Lock;
+use crate::memory::failed;
 use crate::pointers::{Owner, Piece};
-use crate::process::{self, PROCESS, Way};
+use crate::process::{self, PROCESS};
 use crate::real::call;
 use crate::table::Entry;
 
@@ -28,8 +30,8 @@ const GRAPHS_USED: c_int = 0;
 const GRAPHS_RESERVED: c_int = 2;
 /// Stands for the handle of what the driver reserves for graphs, which is not a pool that has one.
 const GRAPHS: usize = usize::MAX;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
-const LOCATION_DEVICE: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`, and `…_DEVICE_LOCALITY_DOMAIN` for a part of it.
+pub(crate) const ON_DEVICE: [c_int; 2] = [1, 6];
 /// Pools grow by multiples of this many bytes, the driver's large page.
 const STEP: u64 = 2 << 20;
 /// Most pools that are counted; memory of pools beyond is charged by what was asked for.
@@ -181,17 +183,7 @@ struct PoolCharge {
 /// Announces an allocation from a pool (the device's current one if that is null); nothing where it need not be
 /// charged, a code where it cannot be made.
 #[inline(never)]
-fn begin(pool: Handle, bytes: u64, stream: Handle, asks: Entry) -> Result<Option<PoolCharge>, CuResult> {
-    let account = match process::lease() {
-        Way::Plain => return Ok(None),
-        Way::Barred(code) => return Err(code),
-        Way::Leased(account) => account,
-    };
-    if is_recorded(stream, asks) {
-        // Nothing is taken: a node of a graph is made.
-        graphs::allocate();
-        return Ok(None);
-    }
+fn begin(account: Account, pool: Handle, bytes: u64) -> Result<Option<PoolCharge>, CuResult> {
     process::look_after_connection();
     let pool = if pool.is_null() { current() } else { Some(pool) };
     let Some(place) = pool.and_then(|handle| PROCESS.pools.place(handle, None)) else { return Ok(None) };
@@ -207,24 +199,10 @@ fn begin(pool: Handle, bytes: u64, stream: Handle, asks: Entry) -> Result<Option
     Ok(Some(PoolCharge { charge, place, bytes: rounded(bytes) }))
 }
 
-/// Whether what is asked of a stream is recorded into a graph.
-fn is_recorded(stream: Handle, asks: Entry) -> bool {
-    let mut status: c_int = 0;
-    // SAFETY: the program's own stream, and a place for the answer.
-    let code = unsafe { call!(asks, stream => Handle, &raw mut status => *mut c_int) };
-    code == SUCCESS && status != 0
-}
-
 /// Charges the pool what it holds now, if the driver succeeded (`code`), and `undo`es it where that is too much.
 #[inline(never)]
-fn finish(charge: Option<PoolCharge>, code: CuResult, address: u64, undo: &mut dyn FnMut()) -> CuResult {
-    let Some(PoolCharge { charge: Charge { account, reservation }, place, bytes }) = charge else {
-        return code;
-    };
-    if code != SUCCESS {
-        reservation.cancel();
-        return code;
-    }
+fn finish(charge: PoolCharge, address: u64, undo: &mut dyn FnMut()) -> CuResult {
+    let PoolCharge { charge: Charge { account, reservation }, place, bytes } = charge;
     let over = {
         let mut list = PROCESS.pools.list.lock();
         list.get_mut(place).map_or(0, |pool| settle(&account, pool, reservation.bytes()))
@@ -271,100 +249,68 @@ pub(crate) fn freed(piece: &Piece) -> bool {
     }
 }
 
-/// What the driver wrote, once it has succeeded.
-unsafe fn written(address: *const u64, code: CuResult) -> u64 {
-    if code != SUCCESS || address.is_null() {
-        return 0;
-    }
-    // SAFETY: the driver has just written it.
-    unsafe { *address }
-}
-
-macro_rules! alloc_async {
-    ($name:ident, $entry:ident, $free:ident, $asks:ident) => {
-        /// `cuMemAllocAsync`: from the device's current pool.
-        ///
-        /// # Safety
-        /// As the driver's.
-        pub(crate) unsafe extern "C" fn $name(address: *mut u64, bytes: usize, stream: Handle) -> CuResult {
-            let charge = match begin(core::ptr::null_mut(), bytes as u64, stream, Entry::$asks) {
-                Ok(charge) => charge,
-                Err(code) => return code,
-            };
-            // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
-            unsafe {
-                let code = call!(Entry::$entry, address => *mut u64, bytes => usize, stream => Handle);
-                let got = written(address, code);
-                finish(charge, code, got, &mut || {
-                    call!(Entry::$free, got => u64, stream => Handle);
-                })
-            }
-        }
-    };
-}
-
-alloc_async!(alloc_async, cuMemAllocAsync, cuMemFreeAsync, cuStreamIsCapturing);
-alloc_async!(alloc_async_ptsz, cuMemAllocAsync_ptsz, cuMemFreeAsync_ptsz, cuStreamIsCapturing_ptsz);
-
-macro_rules! alloc_from_pool {
-    ($name:ident, $entry:ident, $free:ident, $asks:ident) => {
-        /// `cuMemAllocFromPoolAsync`.
-        ///
-        /// # Safety
-        /// As the driver's.
-        pub(crate) unsafe extern "C" fn $name(
-            address: *mut u64,
-            bytes: usize,
-            pool: Handle,
-            stream: Handle,
-        ) -> CuResult {
-            let charge = match begin(pool, bytes as u64, stream, Entry::$asks) {
-                Ok(charge) => charge,
-                Err(code) => return code,
-            };
-            // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
-            unsafe {
-                let code = call!(Entry::$entry, address => *mut u64, bytes => usize, pool => Handle,
-                    stream => Handle);
-                let got = written(address, code);
-                finish(charge, code, got, &mut || {
-                    call!(Entry::$free, got => u64, stream => Handle);
-                })
-            }
-        }
-    };
-}
-
-alloc_from_pool!(alloc_from_pool, cuMemAllocFromPoolAsync, cuMemFreeAsync, cuStreamIsCapturing);
-alloc_from_pool!(
-    alloc_from_pool_ptsz,
-    cuMemAllocFromPoolAsync_ptsz,
-    cuMemFreeAsync_ptsz,
-    cuStreamIsCapturing_ptsz
-);
-
-/// `cuMemPoolTrimTo`.
+/// `cuMemAllocAsync(address, bytes, stream)`, `cuMemAllocFromPoolAsync(address, bytes, pool, stream)`, and both with the
+/// thread's own default stream.
 ///
 /// # Safety
 /// As the driver's, like every function below.
-pub(crate) unsafe extern "C" fn trim(pool: Handle, keep: usize) -> CuResult {
+pub(crate) unsafe fn alloc(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
+    let (asks, frees, from_pool) = match entry {
+        Entry::cuMemAllocAsync => (Entry::cuStreamIsCapturing, Entry::cuMemFreeAsync, false),
+        Entry::cuMemAllocFromPoolAsync => (Entry::cuStreamIsCapturing, Entry::cuMemFreeAsync, true),
+        _ => {
+            let from_pool = entry == Entry::cuMemAllocFromPoolAsync_ptsz;
+            (Entry::cuStreamIsCapturing_ptsz, Entry::cuMemFreeAsync_ptsz, from_pool)
+        }
+    };
+    let stream: Handle = arguments.pointer(if from_pool { 3 } else { 2 });
+    let mut recorded: c_int = 0;
+    // SAFETY: the caller's arguments; what is freed was allocated on that stream and told to nobody.
+    unsafe {
+        if call!(asks, stream => Handle, &raw mut recorded => *mut c_int) == SUCCESS && recorded != 0 {
+            // Nothing is taken: a node of a graph is made.
+            graphs::allocate();
+            return arguments.call(entry);
+        }
+        let pool = if from_pool { arguments.pointer(2) } else { core::ptr::null_mut() };
+        let charge = match begin(*account, pool, arguments.word(1) as u64) {
+            Ok(charge) => charge,
+            Err(code) => return code,
+        };
+        let code = arguments.call(entry);
+        match charge {
+            Some(charge) if code != SUCCESS => failed(charge.charge, code),
+            Some(charge) => {
+                let got = arguments.written(0);
+                finish(charge, got, &mut || {
+                    call!(frees, got => u64, stream => Handle);
+                })
+            }
+            None => code,
+        }
+    }
+}
+
+/// Calls the real function, after which pools may be smaller: `cuMemPoolTrimTo`, `cuDeviceGraphMemTrim`, and what waits
+/// for work.
+pub(crate) unsafe fn settling(entry: Entry, arguments: &Arguments) -> CuResult {
     // SAFETY: the caller's arguments.
-    let code = unsafe { call!(Entry::cuMemPoolTrimTo, pool => Handle, keep => usize) };
+    let code = unsafe { arguments.call(entry) };
     settle_all();
     code
 }
 
 /// `cuMemPoolDestroy`: what is still allocated lives on and is charged by itself from now on.
-pub(crate) unsafe extern "C" fn destroy(pool: Handle) -> CuResult {
+pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
     settle_all();
     // SAFETY: the caller's arguments.
-    let code = unsafe { call!(Entry::cuMemPoolDestroy, pool => Handle) };
+    let code = unsafe { arguments.call(entry) };
     if code != SUCCESS {
         return code;
     }
-    if let Some(account) = process::account() {
+    {
         let mut list = PROCESS.pools.list.lock();
-        let handle = pool.expose_provenance();
+        let handle = arguments.word(0);
         if let Some(place) = list.iter().position(|known| known.handle == handle)
             && let Some(known) = list.get_mut(place)
         {
@@ -378,91 +324,19 @@ pub(crate) unsafe extern "C" fn destroy(pool: Handle) -> CuResult {
     code
 }
 
-/// A place that memory may be in, as the driver describes it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct Location {
-    kind: c_int,
-    number: c_int,
-}
-
-/// The beginning of what describes a new pool.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct PoolProperties {
-    kind: c_int,
-    handles: c_int,
-    location: Location,
-}
-
-/// `cuMemPoolCreate`: remembers where the pool's memory lies.
-pub(crate) unsafe extern "C" fn create(pool: *mut Handle, properties: *const PoolProperties) -> CuResult {
-    match process::lease() {
-        Way::Barred(code) => return code,
-        Way::Plain | Way::Leased(_) => {}
-    }
-    // SAFETY: the caller's arguments.
+/// `cuMemPoolCreate(pool, properties)`, `cuMemGetDefaultMemPool(pool, location, …)`, `cuMemGetMemPool(pool, location, …)`:
+/// remembers where the memory of the pool lies that the driver names.
+pub(crate) unsafe fn named(entry: Entry, arguments: &Arguments) -> CuResult {
+    // Of the properties the third word is the kind of their location, of a location the first.
+    let word = if entry == Entry::cuMemPoolCreate { 2 } else { 0 };
+    // SAFETY: the caller's arguments; the driver has just read the one and written the other.
     unsafe {
-        let code = call!(Entry::cuMemPoolCreate, pool => *mut Handle, properties => *const PoolProperties);
-        note(pool, code, (!properties.is_null()).then(|| &raw const (*properties).location));
+        let code = arguments.call(entry);
+        if code == SUCCESS {
+            let kind = arguments.pointer::<c_int>(1).add(word).read_unaligned();
+            let pool = arguments.pointer::<Handle>(0).read_unaligned();
+            PROCESS.pools.place(pool, Some(!ON_DEVICE.contains(&kind)));
+        }
         code
     }
 }
-
-/// Remembers where a pool lies that the driver has just named.
-unsafe fn note(pool: *const Handle, code: CuResult, location: Option<*const Location>) {
-    let Some(location) = location.filter(|location| !location.is_null()) else { return };
-    if code == SUCCESS && !pool.is_null() {
-        // SAFETY: the driver has just read the one and written the other.
-        let (pool, kind) = unsafe { (*pool, (*location).kind) };
-        PROCESS.pools.place(pool, Some(kind != LOCATION_DEVICE));
-    }
-}
-
-macro_rules! of_location {
-    ($name:ident, $entry:ident) => {
-        /// A pool by place and kind of memory.
-        pub(crate) unsafe extern "C" fn $name(
-            pool: *mut Handle,
-            location: *const Location,
-            kind: c_int,
-        ) -> CuResult {
-            match process::lease() {
-                Way::Barred(code) => return code,
-                Way::Plain | Way::Leased(_) => {}
-            }
-            // SAFETY: the caller's arguments.
-            unsafe {
-                let code = call!(Entry::$entry, pool => *mut Handle, location => *const Location,
-                    kind => c_int);
-                note(pool, code, Some(location));
-                code
-            }
-        }
-    };
-}
-
-of_location!(default_of_location, cuMemGetDefaultMemPool);
-of_location!(current_of_location, cuMemGetMemPool);
-
-/// Waits by the real function, then looks at the pools if there are any.
-macro_rules! synchronize {
-    ($name:ident, $entry:ident $(, $argument:ident: $type:ty)?) => {
-        /// Waits; afterwards pools may be smaller.
-        pub(crate) unsafe extern "C" fn $name($($argument: $type)?) -> CuResult {
-            if let Err(code) = process::context_possible() {
-                return code;
-            }
-            // SAFETY: the caller's arguments.
-            let code = unsafe { call!(Entry::$entry $(, $argument => $type)?) };
-            settle_all();
-            code
-        }
-    };
-}
-
-synchronize!(synchronize_context, cuCtxSynchronize);
-synchronize!(synchronize_context_v2, cuCtxSynchronize_v2, context: Handle);
-synchronize!(synchronize_stream, cuStreamSynchronize, stream: Handle);
-synchronize!(synchronize_stream_ptsz, cuStreamSynchronize_ptsz, stream: Handle);
-synchronize!(synchronize_event, cuEventSynchronize, event: Handle);

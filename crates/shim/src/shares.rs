@@ -1,9 +1,9 @@
 //! Memory that other processes hold as well: who of the pod made it, and how often this process holds it.
 //!
 //! Exported memory is charged beside the slots, once for all who hold it. An importer recognises it by what it was
-//! passed: the file behind a descriptor, or the bytes of a handle. A driver whose descriptors are all of one file (a
-//! device node) leaves nothing to recognise; then memory is known only to come from within the pod, and stays charged
-//! to the process that made it.
+//! passed: the bytes of a handle, or the file behind a descriptor and the position in it. A driver whose descriptors
+//! are all of one device node leaves nothing to recognise; then it is the size, known when the memory is mapped, by
+//! which a piece of the pod's own is found: pieces of one size are charged alike, whichever is meant.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,36 +13,21 @@ use crate::account::Account;
 use crate::lock::Lock;
 use crate::sys;
 
-/// Keys have 48 bits, so that they can be kept as notes.
-const KEY: u64 = (1 << 48) - 1;
+/// What memory is recognised by: 48 bits, so that it can be kept as a note, and never 0.
+pub(crate) type Key = u64;
 
-/// What memory is recognised by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) word: u64,
-    /// No other memory has it.
-    pub(crate) unique: bool,
+/// The key of some words.
+pub(crate) fn key_of(words: &[u64]) -> Key {
+    let word = words.iter().fold(0, |hash: u64, &word| {
+        (hash ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    });
+    (word >> 16) | 1
 }
 
-impl Key {
-    /// Of the bytes of a handle.
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
-        let word = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        // Never 0, which stands for no key.
-        Self { word: (word ^ (word >> 32)) & KEY | 1, unique: true }
-    }
-
-    /// Of the file behind a descriptor.
-    pub(crate) fn of_file(fd: i32) -> Option<Self> {
-        let file = sys::identify(fd).ok()?;
-        let mut bytes = [0; 16];
-        let (device, inode) = bytes.split_at_mut(8);
-        device.copy_from_slice(&file.device.to_ne_bytes());
-        inode.copy_from_slice(&file.inode.to_ne_bytes());
-        Some(Self { unique: !file.is_device_node, ..Self::of_bytes(&bytes) })
-    }
+/// The key of the file behind a descriptor; nothing where other memory would have the same.
+pub(crate) fn key_of_file(fd: i32) -> Option<Key> {
+    let file = sys::identify(fd).ok().filter(|file| !file.is_device_node)?;
+    Some(key_of(&[file.device, file.inode, sys::position(fd)]))
 }
 
 /// What this process holds together with others.
@@ -51,18 +36,11 @@ pub(crate) struct Shares {
     /// By place: how many handles of this process stand for it. A bit in the ledger cannot count.
     counts: Lock<[u32; SHARED]>,
     held: AtomicU32,
-    /// Sparse arrays that were given a number.
-    numbers: AtomicU32,
 }
 
 impl Shares {
     pub(crate) const fn new() -> Self {
-        Self { counts: Lock::new([0; SHARED]), held: AtomicU32::new(0), numbers: AtomicU32::new(0) }
-    }
-
-    /// A number for a sparse array, so that its tiles can be found.
-    pub(crate) fn next_number(&self) -> u64 {
-        u64::from(self.numbers.fetch_add(1, Ordering::Relaxed))
+        Self { counts: Lock::new([0; SHARED]), held: AtomicU32::new(0) }
     }
 
     /// Whether there is no such memory.
@@ -70,30 +48,22 @@ impl Shares {
         self.held.load(Ordering::Acquire) == 0
     }
 
-    /// One holder more of memory that somebody of the pod holds: its place and bytes.
-    pub(crate) fn join(&self, account: &Account, key: u64) -> Option<(usize, u64)> {
+    /// One holder more of memory that somebody of the pod holds, or with `bytes` of such that nobody does yet: its
+    /// place, if there is one.
+    #[inline(never)]
+    pub(crate) fn hold(&self, account: &Account, key: Key, bytes: Option<u64>) -> Option<usize> {
         let mut counts = self.counts.lock();
-        let (place, bytes) = account.join(key)?;
-        self.count(&mut counts, place);
-        Some((place, bytes))
-    }
-
-    /// Memory of `bytes` that others may come to hold: its place, if there is room.
-    pub(crate) fn share(&self, account: &Account, key: u64, bytes: u64) -> Option<usize> {
-        let mut counts = self.counts.lock();
-        let place = account.share(key, bytes)?;
-        self.count(&mut counts, place);
+        let place = match bytes {
+            None => account.join(key, |place| counts.get(place) == Some(&0)),
+            Some(bytes) => account.share(key, bytes),
+        }?;
+        *counts.get_mut(place)? += 1;
+        self.held.fetch_add(1, Ordering::AcqRel);
         Some(place)
     }
 
-    fn count(&self, counts: &mut [u32; SHARED], place: usize) {
-        if let Some(count) = counts.get_mut(place) {
-            *count += 1;
-            self.held.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
     /// One holder less.
+    #[inline(never)]
     pub(crate) fn leave(&self, account: &Account, place: usize) {
         let mut counts = self.counts.lock();
         let Some(count) = counts.get_mut(place).filter(|count| **count > 0) else { return };
@@ -107,27 +77,34 @@ impl Shares {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek;
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
     fn a_key_is_never_zero_and_fits_into_a_note() {
-        for bytes in [&[][..], &[0; 64], &[0xff; 64], b"handle"] {
-            let key = Key::of_bytes(bytes);
-            assert!(key.word != 0 && key.word <= KEY && key.unique, "{bytes:?}");
+        for words in [&[][..], &[0], &[u64::MAX; 8], &[1, 2, 3]] {
+            assert!((1..1 << 48).contains(&key_of(words)), "{words:?}");
         }
-        assert_ne!(Key::of_bytes(b"one"), Key::of_bytes(b"two"));
+        assert_ne!(key_of(&[0, 1]), key_of(&[1, 0]));
+        assert_ne!(key_of(&[0]), key_of(&[0, 0]));
+    }
+
+    #[test]
+    fn memory_is_known_by_its_descriptors_file_and_the_position_in_it() {
+        let (mut file, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let key = key_of_file(file.as_raw_fd()).unwrap();
+        assert_ne!(Some(key), key_of_file(other.as_raw_fd()));
+        assert_eq!(Some(key), key_of_file(file.try_clone().unwrap().as_raw_fd()));
+        file.seek(std::io::SeekFrom::Start(7)).unwrap();
+        assert_ne!(Some(key), key_of_file(file.as_raw_fd()));
+        assert_eq!(key_of_file(-1), None);
     }
 
     #[test]
     fn a_device_node_does_not_tell_one_memory_from_another() {
-        use std::os::fd::AsRawFd;
         let node = std::fs::File::open("/dev/null").unwrap();
-        let (file, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        assert!(!Key::of_file(node.as_raw_fd()).unwrap().unique);
-        let key = Key::of_file(file.as_raw_fd()).unwrap();
-        assert!(key.unique);
-        assert_ne!(Some(key), Key::of_file(other.as_raw_fd()));
-        assert_eq!(Some(key), Key::of_file(file.try_clone().unwrap().as_raw_fd()));
-        assert_eq!(Key::of_file(-1), None);
+        assert_eq!(key_of_file(node.as_raw_fd()), None);
     }
 }

@@ -72,6 +72,13 @@ pub(crate) fn identify(fd: i32) -> Result<FileIdentity, Errno> {
     })
 }
 
+/// Where in its file a descriptor stands; 0 where it has no place.
+pub(crate) fn position(fd: i32) -> u64 {
+    let here = libc::SEEK_CUR.unsigned_abs() as usize;
+    // SAFETY: numbers only, and nothing moves.
+    unsafe { call(libc::SYS_lseek, [fd_word(fd), 0, here, 0, 0, 0]) }.unwrap_or(0) as u64
+}
+
 /// Closes a descriptor.
 pub(crate) fn close(fd: i32) {
     // SAFETY: a number; the caller owns it.

@@ -135,9 +135,9 @@ macro_rules! for_each_row {
             gate cuMemAddressReserve;
             gate cuMemGetAllocationGranularity;
             gate cuMulticastGetGranularity;
-            hook cuMemGetDefaultMemPool: NeedsLease = crate::pools::default_of_location;
-            hook cuMemGetMemPool: NeedsLease = crate::pools::current_of_location;
-            hook cuMemPoolCreate: NeedsLease = crate::pools::create;
+            hook cuMemGetDefaultMemPool: NeedsLease = crate::arguments::enter;
+            hook cuMemGetMemPool: NeedsLease = crate::arguments::enter;
+            hook cuMemPoolCreate: NeedsLease = crate::arguments::enter;
             gate cuMemSetMemPool;
             gate cuMemPoolGetAttribute;
             gate cuPointerGetAttribute;
@@ -171,20 +171,20 @@ macro_rules! for_each_row {
             lease cuMemPoolImportFromShareableHandle;
             lease cuMulticastCreate;
 
-            hook cuCtxCreate: Charges = crate::contexts::create;
-            hook cuCtxCreate_v2: Charges = crate::contexts::create_v2;
-            hook cuCtxCreate_v3: Charges = crate::contexts::create_v3;
-            hook cuCtxCreate_v4: Charges = crate::contexts::create_v4;
+            hook cuCtxCreate: NeedsLease = crate::arguments::enter;
+            hook cuCtxCreate_v2: NeedsLease = crate::arguments::enter;
+            hook cuCtxCreate_v3: NeedsLease = crate::arguments::enter;
+            hook cuCtxCreate_v4: NeedsLease = crate::arguments::enter;
             hook cuDevicePrimaryCtxRetain: Charges = crate::contexts::retain_primary;
             hook cuMemAlloc: Charges = crate::memory::alloc_v1;
             hook cuMemAlloc_v2: Charges = crate::memory::alloc;
             hook cuMemAllocPitch: Charges = crate::memory::alloc_pitch_v1;
-            hook cuMemAllocPitch_v2: Charges = crate::memory::alloc_pitch;
-            hook cuMemAllocManaged: Charges = crate::memory::alloc_managed;
-            hook cuMemAllocAsync: Charges = crate::pools::alloc_async;
-            hook cuMemAllocAsync_ptsz: Charges = crate::pools::alloc_async_ptsz;
-            hook cuMemAllocFromPoolAsync: Charges = crate::pools::alloc_from_pool;
-            hook cuMemAllocFromPoolAsync_ptsz: Charges = crate::pools::alloc_from_pool_ptsz;
+            hook cuMemAllocPitch_v2: Charges = crate::arguments::enter;
+            hook cuMemAllocManaged: Charges = crate::arguments::enter;
+            hook cuMemAllocAsync: Charges = crate::arguments::enter;
+            hook cuMemAllocAsync_ptsz: Charges = crate::arguments::enter;
+            hook cuMemAllocFromPoolAsync: Charges = crate::arguments::enter;
+            hook cuMemAllocFromPoolAsync_ptsz: Charges = crate::arguments::enter;
 
             hook cuArrayCreate: Charges = crate::arguments::enter;
             hook cuArrayCreate_v2: Charges = crate::arguments::enter;
@@ -229,25 +229,25 @@ macro_rules! for_each_row {
             hook cuImportExternalMemory: NeedsLease = crate::arguments::enter;
             hook cuDestroyExternalMemory: Frees = crate::arguments::enter;
 
-            hook cuCtxDestroy: Frees = crate::contexts::destroy;
-            hook cuCtxDestroy_v2: Frees = crate::contexts::destroy_v2;
-            hook cuCtxDetach: Frees = crate::contexts::detach;
+            hook cuCtxDestroy: Frees = crate::arguments::enter;
+            hook cuCtxDestroy_v2: Frees = crate::arguments::enter;
+            hook cuCtxDetach: Frees = crate::arguments::enter;
             hook cuDevicePrimaryCtxRelease: Frees = crate::contexts::release_primary;
             hook cuDevicePrimaryCtxRelease_v2: Frees = crate::contexts::release_primary_v2;
             hook cuDevicePrimaryCtxReset: Frees = crate::contexts::reset_primary;
             hook cuDevicePrimaryCtxReset_v2: Frees = crate::contexts::reset_primary_v2;
             hook cuMemFree: Frees = crate::memory::free_v1;
             hook cuMemFree_v2: Frees = crate::memory::free;
-            hook cuMemFreeAsync: Frees = crate::memory::free_async;
-            hook cuMemFreeAsync_ptsz: Frees = crate::memory::free_async_ptsz;
-            hook cuMemPoolTrimTo: Frees = crate::pools::trim;
-            hook cuMemPoolDestroy: Frees = crate::pools::destroy;
+            hook cuMemFreeAsync: Frees = crate::arguments::enter;
+            hook cuMemFreeAsync_ptsz: Frees = crate::arguments::enter;
+            hook cuMemPoolTrimTo: Frees = crate::arguments::enter;
+            hook cuMemPoolDestroy: Frees = crate::arguments::enter;
 
-            hook cuCtxSynchronize: Settles = crate::pools::synchronize_context;
-            hook cuCtxSynchronize_v2: Settles = crate::pools::synchronize_context_v2;
-            hook cuStreamSynchronize: Settles = crate::pools::synchronize_stream;
-            hook cuStreamSynchronize_ptsz: Settles = crate::pools::synchronize_stream_ptsz;
-            hook cuEventSynchronize: Settles = crate::pools::synchronize_event;
+            hook cuCtxSynchronize: Settles = crate::arguments::enter;
+            hook cuCtxSynchronize_v2: Settles = crate::arguments::enter;
+            hook cuStreamSynchronize: Settles = crate::arguments::enter;
+            hook cuStreamSynchronize_ptsz: Settles = crate::arguments::enter;
+            hook cuEventSynchronize: Settles = crate::arguments::enter;
 
             launch cuLaunchKernel;
             launch cuLaunchKernel_ptsz;

@@ -138,7 +138,7 @@ fn who_joins_while_the_last_one_leaves_is_charged() {
                 Some(place) if !killed => other.ledger().leave_shared(0, place),
                 _ => drop(other.ledger().reclaim(0)),
             });
-            let joined = private.ledger().join_shared(1, 5);
+            let joined = private.ledger().join_shared(1, 5, |_| true);
             assert!(thread.join().is_ok());
             assert_eq!(private.ledger().charged(), if joined.is_some() { 6 } else { 0 });
             if let Some((place, bytes)) = joined {

@@ -102,11 +102,15 @@ impl Shared {
 
 impl Ledger<'_> {
     /// The process in slot `index` joins those who hold the memory of `key`. Its place, and the bytes that it is
-    /// charged; nothing if nobody of the pod holds it.
+    /// charged; nothing if nobody of the pod holds it. Where several pieces have the key, one that `suits` is taken,
+    /// and if there is none the first.
     ///
     /// One thread of a process at a time may share and leave, and it must count for itself how often it joined.
-    pub fn join_shared(&self, index: u32, key: u64) -> Option<(usize, u64)> {
-        let (place, entry) = self.used_shared().find(|(_, entry)| entry.lives_as(key))?;
+    pub fn join_shared(&self, index: u32, key: u64, suits: impl Fn(usize) -> bool) -> Option<(usize, u64)> {
+        let mut of_key = self.used_shared().filter(|(_, entry)| entry.lives_as(key));
+        let first = of_key.next()?;
+        let (place, entry) =
+            if suits(first.0) { first } else { of_key.find(|(place, _)| suits(*place)).unwrap_or(first) };
         entry.set(index);
         if entry.lives_as(key) {
             return Some((place, entry.bytes.load(SeqCst)));

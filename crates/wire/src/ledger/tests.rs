@@ -117,15 +117,24 @@ fn shared_memory_is_charged_once_until_its_last_holder_is_gone() {
     ledger.reserve(0, 60, 100, NEVER).unwrap().commit(60);
     let place = ledger.share(0, 7, 60).unwrap();
     slot.release(60);
-    assert_eq!(ledger.join_shared(1, 7), Some((place, 60)));
-    assert_eq!(ledger.join_shared(69, 7), Some((place, 60)));
+    assert_eq!(ledger.join_shared(1, 7, |_| true), Some((place, 60)));
+    assert_eq!(ledger.join_shared(69, 7, |_| true), Some((place, 60)));
     assert_eq!((ledger.charged(), ledger.committed()), (60, 60));
     assert!(ledger.reserve(1, 41, 100, NEVER).is_err());
     ledger.leave_shared(0, place);
     ledger.reclaim(1);
-    assert_eq!((ledger.charged(), ledger.join_shared(2, 8)), (60, None));
+    assert_eq!((ledger.charged(), ledger.join_shared(2, 8, |_| true)), (60, None));
     ledger.leave_shared(69, place);
-    assert_eq!((ledger.charged(), ledger.join_shared(2, 7)), (0, None));
+    assert_eq!((ledger.charged(), ledger.join_shared(2, 7, |_| true)), (0, None));
+}
+
+#[test]
+fn of_several_pieces_with_one_key_each_is_joined_once_before_any_is_twice() {
+    let private = Private::new(2);
+    let ledger = private.ledger();
+    let places = [ledger.share(0, 7, 10).unwrap(), ledger.share(0, 7, 10).unwrap()];
+    let join = |mine: &[usize]| ledger.join_shared(1, 7, |place| !mine.contains(&place)).unwrap().0;
+    assert_eq!((join(&[]), join(&places[..1]), join(&places)), (places[0], places[1], places[0]));
 }
 
 #[test]
@@ -359,7 +368,7 @@ fn the_owners_are_those_who_hold_something_and_add_up_to_what_is_held() {
     ledger.reserve(1, 60, 1000, NEVER).unwrap().commit(64);
     ledger.slot(3).unwrap().context_made();
     let place = ledger.share(2, 7, 100).unwrap();
-    assert_eq!(ledger.join_shared(1, 7), Some((place, 100)));
+    assert_eq!(ledger.join_shared(1, 7, |_| true), Some((place, 100)));
     let owner = |index: u32, bytes| Owner { pid: 10 + index, agents_pid: 1000 + index, bytes };
     assert_eq!(ledger.owners().collect::<Vec<_>>(), [owner(1, 164), owner(3, 0)]);
     ledger.leave_shared(1, place);
