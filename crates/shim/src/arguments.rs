@@ -56,6 +56,7 @@ impl Arguments {
     /// # Safety
     /// They must be what the row's function asks for.
     #[inline(never)]
+    #[allow(clippy::many_single_char_names, reason = "words that mean nothing here")]
     pub(crate) unsafe fn call(&self, entry: Entry) -> CuResult {
         type Any = unsafe extern "C" fn(
             usize,

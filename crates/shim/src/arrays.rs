@@ -121,10 +121,10 @@ impl Shape {
         // SAFETY: the driver's forms of these calls, with places for the answers; device 0 is the only one.
         let code = unsafe {
             let made = if levels == 0 {
-                call!(Entry::cuArray3DCreate_v2, &raw mut array => *mut Array, &raw const twin => *const Shape)
+                call!(Entry::cuArray3DCreate_v2, &raw mut array => *mut Array, &raw const twin => *const Self)
             } else {
                 call!(Entry::cuMipmappedArrayCreate, &raw mut array => *mut Array,
-                    &raw const twin => *const Shape, levels => u32)
+                    &raw const twin => *const Self, levels => u32)
             };
             let question: &[u8] = match levels {
                 _ if made != SUCCESS => return None,

@@ -379,11 +379,10 @@ pub const fn since(entry: Entry) -> u32 {
         Entry::cuMemHostRegister_v2 | Entry::cuLinkCreate_v2 | Entry::cuGLGetDevices_v2 => 6050,
         Entry::cuDevicePrimaryCtxRelease_v2
         | Entry::cuDevicePrimaryCtxReset_v2
-        | Entry::cuDevicePrimaryCtxSetFlags_v2 => 11000,
+        | Entry::cuDevicePrimaryCtxSetFlags_v2
+        | Entry::cuGraphInstantiate_v2 => 11000,
         Entry::cuCtxCreate_v3 | Entry::cuDeviceGetUuid_v2 => 11040,
         Entry::cuGetProcAddress_v2 | Entry::cuGetProcAddress_v2_ptsz => 12000,
-        Entry::cuArrayCreate_v2 | Entry::cuArray3DCreate_v2 => 3020,
-        Entry::cuGraphInstantiate_v2 => 11000,
         Entry::cuGraphAddNode_v2 => 12030,
         Entry::cuGraphAddNode_v3 => 13040,
         Entry::cuCtxCreate_v4 => 12050,
