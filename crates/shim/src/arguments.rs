@@ -186,9 +186,14 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
                 pools::named(entry, arguments)
             }
             Entry::cuMemPoolDestroy => pools::destroy(entry, arguments, account),
-            Entry::cuCtxCreate | Entry::cuCtxCreate_v2 | Entry::cuCtxCreate_v3 | Entry::cuCtxCreate_v4 => {
-                contexts::create(entry, arguments)
-            }
+            Entry::cuCtxCreate
+            | Entry::cuCtxCreate_v2
+            | Entry::cuCtxCreate_v3
+            | Entry::cuCtxCreate_v4
+            | Entry::cuGLCtxCreate
+            | Entry::cuGLCtxCreate_v2
+            | Entry::cuVDPAUCtxCreate
+            | Entry::cuVDPAUCtxCreate_v2 => contexts::create(entry, arguments),
             Entry::cuCtxDestroy | Entry::cuCtxDestroy_v2 | Entry::cuCtxDetach => {
                 contexts::destroy(entry, arguments)
             }

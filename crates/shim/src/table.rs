@@ -164,10 +164,10 @@ macro_rules! for_each_row {
 
             lease cuGetExportTable;
             lease cuCtxAttach;
-            lease cuGLCtxCreate;
-            lease cuGLCtxCreate_v2;
-            lease cuVDPAUCtxCreate;
-            lease cuVDPAUCtxCreate_v2;
+            hook cuGLCtxCreate: NeedsLease = crate::arguments::enter;
+            hook cuGLCtxCreate_v2: NeedsLease = crate::arguments::enter;
+            hook cuVDPAUCtxCreate: NeedsLease = crate::arguments::enter;
+            hook cuVDPAUCtxCreate_v2: NeedsLease = crate::arguments::enter;
             lease cuMemPoolImportFromShareableHandle;
             lease cuMulticastCreate;
 
@@ -371,6 +371,8 @@ pub const fn since(entry: Entry) -> u32 {
         | Entry::cuMemFree_v2
         | Entry::cuMemGetInfo_v2
         | Entry::cuDeviceTotalMem_v2
+        | Entry::cuArrayCreate_v2
+        | Entry::cuArray3DCreate_v2
         | Entry::cuMemHostGetDevicePointer_v2
         | Entry::cuGLCtxCreate_v2
         | Entry::cuVDPAUCtxCreate_v2
