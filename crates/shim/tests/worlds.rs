@@ -125,6 +125,16 @@ fn a_gpu_program_that_cannot_reach_the_agent_finds_no_card_and_does_not_wait() {
 }
 
 #[test]
+fn a_gpu_program_without_a_descriptor_or_a_page_left_finds_no_card_and_does_not_wait() {
+    let lab = Lab::new("1xSim-4GB");
+    for word in ["exhaust", "tight"] {
+        let output = under(lab.gpu(&format!("{word} init alloc 1000")), || limit(libc::RLIMIT_NOFILE, 64));
+        let (code, out, err) = outcome(&output);
+        assert_eq!(out.lines().skip(1).collect::<Vec<_>>(), ["init=100", "alloc=3"], "{word} {code:?} {err}");
+    }
+}
+
+#[test]
 fn a_gpu_program_with_neither_output_nor_errors_gets_its_card() {
     let lab = Lab::new("1xSim-4GB");
     for step in [no_descriptors as Step, full_outputs] {

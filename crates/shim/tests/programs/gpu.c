@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -222,6 +223,17 @@ static int step(int left, char **word) {
         return 1;
     }
     if (!strcmp(what, "closestderr")) { close(2); return 1; }
+    if (!strcmp(what, "exhaust")) { while (dup(0) >= 0) {} printf("exhausted\n"); return 1; }
+    if (!strcmp(what, "tight")) {
+        /* No more address space than there is in use. */
+        long pages = 0;
+        FILE *file = fopen("/proc/self/statm", "r");
+        if (!file || fscanf(file, "%ld", &pages) != 1) exit(4);
+        fclose(file);
+        struct rlimit all = {(rlim_t)pages * 4096, (rlim_t)pages * 4096};
+        printf("tight=%d\n", setrlimit(RLIMIT_AS, &all));
+        return 1;
+    }
     if (!strcmp(what, "errno")) { errno = 77; R c = cuMemAlloc_v2(&memory[memories], number); if (!c) memories++; printf("errno=%d %d\n", c, errno); return 2; }
     if (!strcmp(what, "fds")) { int n = 0; for (int fd = 0; fd < 2048; fd++) n += lseek(fd, 0, SEEK_CUR) != -1 || errno != EBADF; printf("fds=%d\n", n); return 1; }
     if (!strcmp(what, "fork")) {
