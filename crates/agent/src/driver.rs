@@ -64,6 +64,8 @@ pub(crate) struct Setting {
     pub(crate) user: u32,
     /// The boot whose process ids and times are meant.
     pub(crate) boot: String,
+    /// Whether the metrics page says what each pod uses of its card.
+    pub(crate) device_metrics: bool,
     /// Most connections at the same time, all callers together.
     pub(crate) most_connections: usize,
     /// Whether a pod that takes more than its limit past its ledger loses its GPU processes.

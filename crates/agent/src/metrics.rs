@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::control::HoldStatus;
 use crate::kubernetes::PodRef;
+use crate::server::policy_name;
 
 pub(crate) use page::serve;
 
@@ -85,6 +86,8 @@ pub(crate) struct PodSample {
     pub(crate) position: Option<u32>,
     /// Bytes of device memory it holds, while it runs and that is known.
     pub(crate) memory_used: Option<u64>,
+    /// Percent of the whole card that its processes used, while it runs and that is known.
+    pub(crate) utilisation: Option<u32>,
     /// Index and UUID of its card, while it runs.
     pub(crate) card: Option<(u32, String)>,
     /// How it is held to its limits.
@@ -111,8 +114,10 @@ pub(crate) struct CardSample {
 pub(crate) struct Scrape {
     /// The machine's name.
     pub(crate) node: String,
-    /// How the cards are shared.
-    pub(crate) policy: Policy,
+    /// How the cards are shared, if they are.
+    pub(crate) policy: Option<Policy>,
+    /// Whether to say what each pod uses of its card.
+    pub(crate) device_metrics: bool,
     /// The pods by name.
     pub(crate) pods: Vec<PodSample>,
     /// The cards by index.
@@ -166,13 +171,25 @@ impl Scrape {
             "Position of the pod in the queue, from 1; only while it is ready",
             positions,
         )?;
-        let memory = self.pods.iter().filter_map(|pod| {
-            let (index, uuid) = pod.card.as_ref()?;
-            let mebibytes = i64::try_from(pod.memory_used? >> 20).ok()?;
-            let [node, name, namespace] = self.pod_labels(pod).map(|(key, value)| (key, value.to_owned()));
-            Some(([("gpu", index.to_string()), ("UUID", uuid.clone()), name, namespace, node], mebibytes))
-        });
-        family(out, "DCGM_FI_DEV_FB_USED", "Device memory that the pod's processes hold, in MiB", memory)
+        if self.device_metrics { self.devices(out) } else { Ok(()) }
+    }
+
+    /// What each pod uses of its card: absolute, of the whole card, under the card's own number.
+    fn devices(&self, out: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let samples = |value: fn(&PodSample) -> Option<i64>| {
+            self.pods.iter().filter_map(move |pod| {
+                let (index, uuid) = pod.card.as_ref()?;
+                let [node, name, namespace] =
+                    self.pod_labels(pod).map(|(key, value)| (key, value.to_owned()));
+                let labels = [("gpu", index.to_string()), ("UUID", uuid.clone()), name, namespace, node];
+                Some((labels, value(pod)?))
+            })
+        };
+        let help = "Percent of the whole card that the pod's processes used in the last second";
+        family(out, "DCGM_FI_DEV_GPU_UTIL", help, samples(|pod| pod.utilisation.map(i64::from)))?;
+        let help = "Device memory that the pod's processes hold, in MiB";
+        let mebibytes = |pod: &PodSample| i64::try_from(pod.memory_used? >> 20).ok();
+        family(out, "DCGM_FI_DEV_FB_USED", help, samples(mebibytes))
     }
 
     fn cards(&self, out: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
@@ -214,10 +231,7 @@ impl Scrape {
             &node(),
             &oldest,
         )?;
-        let policy = match self.policy {
-            Policy::SharePool => "share-pool",
-            Policy::Static => "static",
-        };
+        let policy = self.policy.map_or("none", policy_name);
         let labels = [("node", self.node.as_str()), ("policy", policy)];
         family(out, "gpushare_policy_info", "How the node's cards are shared", [(labels, 1)])?;
         one(out, "gpushare_admissions", "Leases granted", &labels, &self.counters.admissions)?;
@@ -316,6 +330,7 @@ mod tests {
             state,
             position,
             memory_used: (state == PodState::Running).then_some(3 << 20),
+            utilisation: (state == PodState::Running).then_some(42),
             card: (state == PodState::Running).then(|| (1, "GPU-b".to_owned())),
             hold: hold::tests::held(state == PodState::Running),
         };
@@ -323,7 +338,8 @@ mod tests {
         counters.admitted(Millis(1500));
         Scrape {
             node: "a-node".to_owned(),
-            policy: Policy::SharePool,
+            policy: Some(Policy::SharePool),
+            device_metrics: true,
             pods: vec![
                 pod("A", PodState::Running, None),
                 pod("B \"quoted\" \\", PodState::Ready, Some(1)),
@@ -352,9 +368,22 @@ mod tests {
         has(r#"DCGM_FI_POOLING_STATUS{NodeName="a-node",pod="B \"quoted\" \\",namespace="default"} 1"#);
         has(r#"DCGM_FI_POOLING_STATUS{NodeName="a-node",pod="C",namespace="default"} 0"#);
         has(r#"DCGM_FI_POOLING_POSITION{NodeName="a-node",pod="B \"quoted\" \\",namespace="default"} 1"#);
+        has(r#"DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",pod="A",namespace="default",NodeName="a-node"} 42"#);
         has(r#"DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-b",pod="A",namespace="default",NodeName="a-node"} 3"#);
         assert_eq!(text.matches("DCGM_FI_POOLING_POSITION{").count(), 1, "only while ready");
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn beside_an_exporter_of_nvidias_the_page_leaves_its_families_out() {
+        let text = Scrape { device_metrics: false, ..scrape() }.text().unwrap();
+        assert!(!text.contains("DCGM_FI_DEV_") && text.contains("DCGM_FI_POOLING_STATUS{"));
+    }
+
+    #[test]
+    fn a_node_that_shares_nothing_says_so() {
+        let text = Scrape { policy: None, ..scrape() }.text().unwrap();
+        assert!(text.contains(r#"gpushare_policy_info{node="a-node",policy="none"} 1"#), "{text}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 use crate::accounting::observe::{Ledgers, Observer};
 use crate::books::Record;
 use crate::cards::watch::Watch;
-use crate::cards::{self, Cards, CardsError, Source};
+use crate::cards::{self, Cards, CardsError, Probe, Source};
 use crate::core_limit::meter::Meter;
 use crate::driver::{Driver, Input, Setting, Watching, say};
 use crate::journal::{Journal, JournalError};
@@ -38,6 +38,9 @@ const INBOX: usize = 256;
 
 /// Connections that the kernel keeps until the agent takes them.
 const BACKLOG: i32 = 1024;
+
+/// On a cluster's node without a driver: when it is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Descriptors that are not for connections: journal, locks, signals, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -64,6 +67,8 @@ pub struct Settings {
     pub work_conserving: bool,
     /// Where the metrics page is served, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// Whether the metrics page says what each pod uses of its card; not where an exporter of NVIDIA's does.
+    pub device_metrics: bool,
     /// The machine's name in the metrics; in a cluster the node's.
     pub node: String,
     /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
@@ -132,15 +137,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let _socket_lock = Lock::claim(&socket)?;
     let _journal_lock = Lock::claim(&settings.journal)?;
     let most_connections = raise_descriptor_limit();
-    let probe = cards::probe(&settings.source)?;
-    if let Some(expected) = settings.expected_cards.filter(|expected| *expected != probe.cards.len()) {
-        return Err(CardsError::Count {
-            expected,
-            found: probe.cards.len(),
-            state: settings.simulated_state(),
-        }
-        .into());
-    }
+    let probe = find_cards(&settings).await?;
     let (watch, indices) = Watch::open(&settings.source.nvml_library(), &probe)?;
     let cards = Cards::new(&probe, &indices)?;
     let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;
@@ -151,6 +148,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         user: settings.surroundings.user,
         boot,
         most_connections,
+        device_metrics: settings.device_metrics,
         evict_unaccounted: settings.evict_unaccounted,
         work_conserving: settings.work_conserving,
     };
@@ -213,6 +211,28 @@ pub(crate) fn watch_exit(held: &Held, exits: mpsc::UnboundedSender<ProcessKey>) 
         let _ = pidfd.readable().await.map(|_| exits.send(key));
     });
     Ok(())
+}
+
+/// The machine's cards. On a cluster's node their driver may be installed after the agent, or never.
+async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
+    let mut complained = false;
+    let probe = loop {
+        match cards::probe(&settings.source) {
+            Ok(probe) => break probe,
+            Err(failure) if settings.kubernetes.is_none() => return Err(failure),
+            Err(failure) if !std::mem::replace(&mut complained, true) => {
+                say(&format!("{failure} The agent looks again every {} seconds", LOOK_AGAIN.as_secs()));
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
+    match settings.expected_cards.filter(|expected| *expected != probe.cards.len()) {
+        Some(expected) => {
+            Err(CardsError::Count { expected, found: probe.cards.len(), state: settings.simulated_state() })
+        }
+        None => Ok(probe),
+    }
 }
 
 async fn drive(

@@ -58,6 +58,9 @@ pub(crate) struct Args {
     /// Let programs use what nobody else uses of a card, beyond their core limits; a program alone on a card has all of it
     #[arg(long)]
     work_conserving: bool,
+    /// Leave DCGM_FI_DEV_GPU_UTIL and DCGM_FI_DEV_FB_USED out of the metrics: for machines where NVIDIA's exporter runs
+    #[arg(long)]
+    no_device_metrics: bool,
     /// This machine's name in the metrics [default: the host's name]; with --kubernetes its node's
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -112,6 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         work_conserving: args.work_conserving,
         metrics: args.metrics_address,
+        device_metrics: !args.no_device_metrics,
         node: args.node_name.unwrap_or_else(host_name),
         evict_unaccounted: args.evict_unaccounted,
     };

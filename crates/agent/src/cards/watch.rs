@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gpupool_core::pool::CardUuid;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 
 use super::{CardsError, Probe};
+
+/// Over how long the utilisation of processes is asked for.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// One look at one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +26,9 @@ pub struct Look {
     pub utilisation: Option<u32>,
     /// Memory by process id, in bytes; `None` where NVML does not say.
     pub processes: Vec<(u32, Option<u64>)>,
+    /// Utilisation of the whole card by process id over the last second, percent; who did not use it is left out.
+    /// `None` where NVML does not say.
+    pub utilisation_of: Option<BTreeMap<u32, u32>>,
 }
 
 /// NVML, open.
@@ -52,7 +60,13 @@ impl Watch {
     }
 
     fn look_at(&self, card: &CardUuid) -> Look {
-        let mut look = Look { card: card.clone(), lost: false, utilisation: None, processes: Vec::new() };
+        let mut look = Look {
+            card: card.clone(),
+            lost: false,
+            utilisation: None,
+            processes: Vec::new(),
+            utilisation_of: None,
+        };
         let device = match self.nvml.device_by_uuid(card.as_str()) {
             Ok(device) => device,
             Err(failure) => return Look { lost: is_loss(&failure), ..look },
@@ -62,7 +76,22 @@ impl Watch {
         }
         look.utilisation = device.utilization_rates().ok().map(|rates| rates.gpu);
         look.processes = processes_of(&device);
+        look.utilisation_of = utilisation_of(&device);
         look
+    }
+}
+
+/// What each process used of a card since the last look.
+fn utilisation_of(device: &nvml_wrapper::Device<'_>) -> Option<BTreeMap<u32, u32>> {
+    let since = (SystemTime::now() - PERIOD).duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    match device.process_utilization_stats(u64::try_from(since).unwrap_or(0)) {
+        Ok(samples) => {
+            let percent = |sample: ProcessUtilizationSample| (sample.pid, sample.sm_util.min(100));
+            Some(samples.into_iter().map(percent).collect())
+        }
+        // That is how it says that nobody used it.
+        Err(NvmlError::NotFound) => Some(BTreeMap::new()),
+        Err(_) => None,
     }
 }
 

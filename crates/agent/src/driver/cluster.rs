@@ -194,6 +194,14 @@ impl Driver {
         self.try_again();
     }
 
+    /// How the cards are shared; in a cluster perhaps not at all.
+    pub(super) fn policy_in_force(&self) -> Option<Policy> {
+        match &self.cluster {
+            Some(cluster) => cluster.policy,
+            None => Some(self.pool.policy()),
+        }
+    }
+
     /// Makes the pool one of the policy in force, as soon as nobody is in the old one.
     pub(super) fn settle_policy(&mut self) {
         let Some(policy) = self.cluster.as_ref().and_then(|cluster| cluster.policy) else { return };

@@ -103,6 +103,19 @@ impl Driver {
         self.files.get(pod)?.ledger.as_ref()?.with(|ledger| ledger.committed())
     }
 
+    /// What the pod's processes used of their card at the last look, percent of the whole card. Where NVML does not
+    /// tell processes apart, a pod that is alone on its card used what the card did.
+    fn utilisation(&self, lease: &LeaseView<'_>) -> Option<u32> {
+        let look = self.looks.get(lease.card)?;
+        if let Some(by_process) = &look.utilisation_of {
+            let members = self.books.members_of(lease.pod);
+            let used: u32 = members.iter().filter_map(|key| by_process.get(&key.pid)).sum();
+            return Some(used.min(100));
+        }
+        let alone = self.pool.leases().filter(|other| other.card == lease.card).count() == 1;
+        look.utilisation.filter(|_| alone)
+    }
+
     /// Everything the metrics page says.
     pub(super) fn scrape(&self) -> Scrape {
         let now = clock();
@@ -112,6 +125,7 @@ impl Driver {
             state: view.state,
             position: self.pool.position(view.pod),
             memory_used: view.lease.as_ref().and_then(|_| self.memory_used(view.pod)),
+            utilisation: view.lease.as_ref().and_then(|lease| self.utilisation(lease)),
             card: view.lease.as_ref().and_then(|lease| {
                 let (_, info) = self.cards.find(lease.card)?;
                 Some((info.index, info.uuid.to_string()))
@@ -127,7 +141,8 @@ impl Driver {
         };
         Scrape {
             node: self.setting.node.clone(),
-            policy: self.pool.policy(),
+            policy: self.policy_in_force(),
+            device_metrics: self.setting.device_metrics,
             pods: self.pool.pods().map(pod).collect(),
             cards: self.pool.cards().map(card).collect(),
             queue_length: self.pool.queue().count(),

@@ -13,8 +13,8 @@ use super::pod::{PodNews, PodOnNode};
 use super::pod_watch::on_node;
 use crate::driver::{Input, say};
 
-/// How long a program waits at most.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program waits at most. The shim waits longer for its welcome, and so reads what it is refused with.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Between two lists: however many strangers call, the API server is not flooded.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -17,6 +17,9 @@ fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_
     who_finds_no_room_waits_and_reads_its_place(&scene);
     an_agent_that_starts_again_knows_everybody(&mut scene);
     a_pod_whose_time_is_up_makes_room_and_both_are_told(&scene);
+    a_pod_may_run_on_another_card_the_next_time(&scene);
+    a_lost_card_is_not_given_out_until_it_is_back(&scene);
+    a_program_asks_for_a_card_and_for_nothing_else(&scene);
     a_kubelet_that_starts_again_gets_the_plugins_back(&mut scene);
     a_deleted_pod_leaves_the_pool(&scene);
     without_a_policy_nothing_is_advertised(&scene);
@@ -127,6 +130,53 @@ fn a_pod_whose_time_is_up_makes_room_and_both_are_told(scene: &Scene) {
     scene.until("pre-emption to be off", || !scene.status().qos.preempt_enabled);
 }
 
+fn a_pod_may_run_on_another_card_the_next_time(scene: &Scene) {
+    let index = |pod: &str| {
+        let page = scene.metrics();
+        let line =
+            page.lines().find(|line| line.starts_with("DCGM_FI_DEV_GPU_UTIL{") && line.contains(pod))?;
+        Some(line.split('"').nth(1)?.to_owned())
+    };
+    let of_three = index("\"three\"").unwrap();
+    scene.stop_program("two");
+    scene.until("two to hibernate", || state(scene, "two") == HIBERNATING);
+    scene.start_program("one");
+    scene.until("one to run again", || state(scene, "one") == RUNNING);
+    // Its first card is three's now.
+    assert_ne!(index("\"one\"").unwrap(), of_three);
+    scene.stop_program("one");
+    scene.until("one to hibernate", || state(scene, "one") == HIBERNATING);
+}
+
+fn a_lost_card_is_not_given_out_until_it_is_back(scene: &Scene) {
+    let used = scene.status().leases[0].card;
+    let card = scene.cards().card(usize::try_from(used).unwrap()).unwrap();
+    card.lose();
+    scene.until("three to lose its card", || state(scene, "three") == HIBERNATING);
+    scene.until("100 percent of each", || scene.allocatable() == ["100", "100"]);
+    let node = scene.object("node", NODE);
+    assert_eq!(node["status"]["capacity"]["alibabacloud.com/gpu-core.percentage"], "200");
+    scene.until("the annotation to say so", || {
+        let text = scene.object("node", NODE)["metadata"]["annotations"]["gpupool.io/pool-cards"].clone();
+        text.as_str().is_some_and(|text| text.contains("\"healthy\":false"))
+    });
+    card.recover();
+    scene.until("200 percent of each", || scene.allocatable() == ["200", "200"]);
+}
+
+fn a_program_asks_for_a_card_and_for_nothing_else(scene: &Scene) {
+    let answer = scene.shell("one", "gpupool status 2>&1; gpupool run --core 1 --memory 1 true 2>&1; true");
+    assert!(answer.contains("answers questions from the node itself"), "{answer}");
+    assert!(scene.status().pods.iter().all(|pod| pod.name.starts_with("default/")), "{answer}");
+    scene.start_program("one");
+    scene.until("one to run", || state(scene, "one") == RUNNING);
+    assert_eq!(scene.status().leases[0].pod, "default/one");
+    scene.stop_program("one");
+    scene.until("one to hibernate", || state(scene, "one") == HIBERNATING);
+    scene.start_program("three");
+    scene.until("three to run", || state(scene, "three") == RUNNING);
+}
+
 fn a_kubelet_that_starts_again_gets_the_plugins_back(scene: &mut Scene) {
     let kubelet = format!("kubelet@{NODE}");
     let registered = |scene: &Scene| scene.log().matches("is registered with the kubelet").count();
@@ -156,4 +206,9 @@ fn a_deleted_pod_leaves_the_pool(scene: &Scene) {
 fn without_a_policy_nothing_is_advertised(scene: &Scene) {
     scene.cluster.kubectl(["label", "node", NODE, "gpupool.io/share-policy-"]).unwrap();
     scene.until("nothing to be advertised", || scene.allocatable() == ["0", "0"]);
+    // Whole cards are another matter.
+    assert_eq!(scene.object("node", NODE)["status"]["allocatable"]["nvidia.com/gpu"], "2");
+    scene.create_exclusive("whole");
+    scene.wait_for_running("whole");
+    scene.cluster.kubectl(["delete", "pod", "whole", "--timeout=240s"]).unwrap();
 }

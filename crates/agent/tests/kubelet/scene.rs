@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use gpupool_agent::control::Status;
 use gpupool_testbed::{CDI_DEVICE, Cluster, Image, KubeletNode, STATE, SimulatedCards};
 use serde_json::{Value, json};
+use simgpu_device::{Machine, Settings};
 
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
@@ -70,6 +71,12 @@ impl Scene {
         serde_json::from_str(&self.cluster.kubectl(["get", kind, name, "-o", "json"]).unwrap()).unwrap()
     }
 
+    /// The node's simulated cards, to be lost and found.
+    pub(crate) fn cards(&self) -> Machine {
+        let state = self.cluster.path_on(NODE, STATE).unwrap();
+        Machine::open(&Settings::new(state, "2").unwrap()).unwrap()
+    }
+
     /// What of the two percentages can be given to pods.
     pub(crate) fn allocatable(&self) -> [String; 2] {
         let node = self.object("node", NODE);
@@ -103,6 +110,19 @@ impl Scene {
                 "name": "demo", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
                 "command": ["sleep"], "args": ["1000h"],
                 "resources": {"requests": resources, "limits": resources},
+            }]},
+        });
+        self.cluster.apply(&pod.to_string()).unwrap();
+    }
+
+    /// Creates a pod that asks for a whole card.
+    pub(crate) fn create_exclusive(&self, name: &str) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
+                "name": "demo", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep"], "args": ["1000h"],
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
             }]},
         });
         self.cluster.apply(&pod.to_string()).unwrap();
@@ -202,6 +222,7 @@ fn agent(cluster: &Cluster, dist: &std::path::Path) -> Child {
         .args([
             "--metrics-address",
             &format!("0.0.0.0:{METRICS_PORT}"),
+            "--whole-cards",
             "--duration-unit",
             "1s",
             "--grace",
