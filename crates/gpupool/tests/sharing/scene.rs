@@ -34,14 +34,13 @@ fn start() -> Cluster {
     let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
     let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
     let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
-    let programs = tempfile::tempdir().unwrap();
     let published = KubeletNode::new(PUBLISHED)
         .machine(Machine::PUBLISHED)
         .label("alibabacloud.com/node-type", "reserved")
         .cards(product.cards("16"));
     let mut cluster = Cluster::builder()
         .image(product.image().unwrap())
-        .image(product.published_image(programs.path()).unwrap())
+        .image(product.published_image().unwrap())
         .kubelet_node(published)
         .kubelet_node(KubeletNode::new(SMALL).cards(product.cards("2")))
         .start()
