@@ -111,6 +111,8 @@ fn common(number: i32) -> Option<i32> {
         // Virtual memory and what shares it: descriptors, also of pools, sparse and deferred arrays, events between
         // processes, the host's memory.
         102 | 103 | 112 | 119 | 121 | 125 | 145 => 1,
+        // Streams that wait for values.
+        122 | 123 => 1,
         // No NUMA node of the card's own or near it.
         131 | 134 => -1,
         _ => return None,

@@ -53,7 +53,9 @@ pub(crate) fn settings() -> &'static Settings {
         let text = env::var("SIMGPU_KERNEL_TIME").unwrap_or_default();
         let kernel_time = KernelTime::parse(&text).or_else(|part| {
             broken = true;
-            say(&format!("SIMGPU_KERNEL_TIME: `{part}` is no time: write 20us, grid:2us or name=5ms"));
+            say(&format!(
+                "SIMGPU_KERNEL_TIME: `{part}` is no time: write 20us, grid:2us, wave:50us or name=5ms"
+            ));
             KernelTime::parse("")
         });
         let kernel_time = kernel_time.unwrap_or_else(|_| unreachable!("an empty setting is understood"));

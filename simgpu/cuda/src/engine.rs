@@ -148,15 +148,15 @@ struct Queue {
     /// When everything booked so far ends.
     booked_end: u64,
     has_worker: bool,
-    /// What happens when the card gets to the next piece of work.
-    marks: Vec<Arc<Ticket>>,
+    /// The moment at which the card gets to the next piece of work, where somebody wants to know it.
+    mark: Option<Arc<Ticket>>,
 }
 
 impl Queue {
-    /// Books time of the card behind everything booked so far; the marks happen when it begins.
+    /// Books time of the card behind everything booked so far; the mark is when it begins.
     fn book(&mut self, process: Process, card: usize, duration: u64) -> Res<u64> {
         let booking = process.book(card, self.booked_end, duration).map_err(CuError::from);
-        for mark in self.marks.drain(..) {
+        if let Some(mark) = self.mark.take() {
             mark.set(booking.map(|booking| booking.start));
         }
         let booking = booking?;
@@ -222,21 +222,23 @@ impl Engine {
         if queue.booked_end > now_ns() {
             return Point::At(queue.booked_end);
         }
-        let mark = Arc::new(Ticket::default());
-        queue.marks.push(Arc::clone(&mark));
-        Point::Next(mark, self)
+        Point::Next(Arc::clone(queue.mark.get_or_insert_default()), self)
     }
 
     /// Lets what waits for the next piece of work happen now, or as soon as the card is free.
     fn settle(&self) {
         let mut queue = lock(&self.queue);
-        if queue.marks.is_empty() {
+        if queue.mark.is_none() {
             return;
         }
         match driver::ready().and_then(driver::Ready::process) {
-            // Where it fails the marks are told.
+            // Where it fails the mark is told.
             Ok(process) => drop(queue.book(process, self.card, 0)),
-            Err(error) => queue.marks.drain(..).for_each(|mark| mark.set(Err(error))),
+            Err(error) => {
+                if let Some(mark) = queue.mark.take() {
+                    mark.set(Err(error));
+                }
+            }
         }
     }
 

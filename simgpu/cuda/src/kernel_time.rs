@@ -1,4 +1,7 @@
-//! How long a launch keeps the card busy: `SIMGPU_KERNEL_TIME`.
+//! How long a launch keeps the card busy: `SIMGPU_KERNEL_TIME`, a list of figures, parted by commas.
+//!
+//! `20us` is for every launch (without a setting it is 1 ms), `grid:2us` for every block of its grid, `wave:50us` for
+//! as many blocks as the card holds at a time; `name=…` is a kernel's own.
 
 use std::collections::HashMap;
 

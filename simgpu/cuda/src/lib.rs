@@ -50,4 +50,5 @@ mod space;
 mod stream;
 mod stream_calls;
 mod sync;
+mod value_calls;
 mod visible;

@@ -314,4 +314,16 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cuLibraryUnload(library: Handle) -> i32;
     pub fn cuLibraryGetKernel(kernel: *mut Handle, library: Handle, name: *const std::ffi::c_char) -> i32;
+    pub fn cuStreamWaitValue32_v2(stream: Handle, address: u64, value: u32, flags: u32) -> i32;
+    pub fn cuStreamWriteValue32_v2(stream: Handle, address: u64, value: u32, flags: u32) -> i32;
+    pub fn cuMemcpyBatchAsync_v2(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        attributes: *const c_void,
+        places: *const usize,
+        attribute_count: usize,
+        stream: Handle,
+    ) -> i32;
 }

@@ -211,6 +211,7 @@ fn error_names() {
     assert_eq!(cu!(cuGetErrorName(12345, &raw mut name)), INVALID_VALUE);
     assert!(name.is_null());
     // What is exported and not implemented says so, and touches nothing.
+    assert_eq!(cu!(cuInit(0)), SUCCESS);
     let mut array = 77;
     assert_eq!(cu!(cuMulticastCreate(&raw mut array, std::ptr::null())), NOT_SUPPORTED);
     assert_eq!(array, 77);

@@ -22,6 +22,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "a_function_of_the_programs_runs_in_its_turn", env: LONG, run: host_function },
     Scenario { name: "a_stream_waits_for_another_devices_event", env: TWO_CARDS, run: across_devices },
     Scenario { name: "captured_work_is_done_when_the_graph_is_launched", env: LONG, run: capture },
+    Scenario { name: "a_stream_waits_for_a_value_and_another_writes_it", env: LONG, run: values },
     Scenario {
         name: "a_thousand_launches_more_than_the_queue_holds_are_all_done",
         env: SHORT,
@@ -151,6 +152,38 @@ fn capture() {
     }
     assert!(now_ns() >= begun + 60 * MS);
     assert_eq!(cu!(cuStreamBeginCapture_v2(stream, 7)), INVALID_VALUE);
+}
+
+fn values() {
+    let _context = start();
+    let (first, second): (Handle, Handle) = (get!(cuStreamCreate(1)), get!(cuStreamCreate(1)));
+    let pointer: u64 = get!(cuMemAlloc_v2(64));
+    assert_eq!(cu!(cuMemsetD8_v2(pointer, 0, 64)), SUCCESS);
+    assert_eq!(cu!(cuStreamWaitValue32_v2(first, pointer, 5, 0)), SUCCESS);
+    assert_eq!(cu!(cuStreamQuery(first)), NOT_READY);
+    assert_eq!(cu!(cuStreamWriteValue32_v2(second, pointer, 4, 0)), SUCCESS);
+    assert_eq!(cu!(cuStreamQuery(first)), NOT_READY);
+    assert_eq!(cu!(cuStreamWriteValue32_v2(second, pointer, 6, 0)), SUCCESS);
+    assert_eq!(cu!(cuStreamSynchronize(first)), SUCCESS);
+    assert_eq!(read(pointer, 4), [6, 0, 0, 0]);
+    assert_eq!(cu!(cuStreamWaitValue32_v2(first, pointer + 1, 5, 0)), INVALID_VALUE);
+    assert_eq!(cu!(cuStreamWaitValue32_v2(first, 4, 5, 0)), INVALID_VALUE);
+    assert_eq!(cu!(cuStreamWriteValue32_v2(first, pointer, 5, 9)), INVALID_VALUE);
+    let (to, from, sizes) = ([pointer + 32, pointer + 40], [pointer, pointer], [4, 2]);
+    assert_eq!(
+        cu!(cuMemcpyBatchAsync_v2(
+            to.as_ptr(),
+            from.as_ptr(),
+            sizes.as_ptr(),
+            2,
+            std::ptr::null(),
+            std::ptr::null(),
+            0,
+            first
+        )),
+        SUCCESS
+    );
+    assert_eq!(read(pointer + 32, 12), [6, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0]);
 }
 
 fn deep_queue() {
