@@ -24,6 +24,25 @@ macro_rules! body {
     };
 }
 
+/// How a distance is written: 16 bits in the built library, where all rows lie together; 32 elsewhere, where the
+/// compiler works in several pieces.
+#[cfg(feature = "preload")]
+macro_rules! distance {
+    () => {
+        ".short"
+    };
+}
+#[cfg(not(feature = "preload"))]
+macro_rules! distance {
+    () => {
+        ".long"
+    };
+}
+#[cfg(feature = "preload")]
+type Distance = i16;
+#[cfg(not(feature = "preload"))]
+type Distance = i32;
+
 macro_rules! define {
     ($($kind:ident $name:ident $(: $class:ident = $hook:path)?;)*) => {
         #[allow(non_snake_case, missing_docs, reason = "names are the driver's own; the table says what they are")]
@@ -31,6 +50,7 @@ macro_rules! define {
             use super::*;
             $(
                 #[cfg_attr(all(feature = "preload", not(test)), unsafe(no_mangle))]
+                #[unsafe(link_section = ".text.rows")]
                 #[unsafe(naked)]
                 pub(crate) unsafe extern "C" fn $name() {
                     body!($kind $name $($hook)?)
@@ -38,12 +58,13 @@ macro_rules! define {
             )*
         }
 
-        /// Not to be called: by row, the distance from here to the row's function, 32 bits each. Kept as distances,
-        /// since addresses would have to be filled in by the loader in every process that starts.
+        /// Not to be called: by row, the distance from here to the row's function. Kept as distances, since addresses
+        /// would have to be filled in by the loader in every process that starts.
+        #[unsafe(link_section = ".text.rows")]
         #[unsafe(naked)]
         unsafe extern "C" fn distances() {
             core::arch::naked_asm!(
-                $(concat!(".long {", stringify!($name), "} - {here}"),)*
+                $(concat!(distance!(), " {", stringify!($name), "} - {here}"),)*
                 here = sym distances,
                 $($name = sym functions::$name,)*
             )
@@ -58,7 +79,7 @@ pub(crate) fn address(entry: Entry) -> usize {
     let start: unsafe extern "C" fn() = distances;
     let start = start as *const ();
     // SAFETY: as many distances as there are rows.
-    let distance = unsafe { start.cast::<i32>().add(entry.index()).read() };
+    let distance = unsafe { start.cast::<Distance>().add(entry.index()).read() };
     start.expose_provenance().wrapping_add_signed(distance as isize)
 }
 
