@@ -29,8 +29,10 @@ const PROBES: usize = 4;
 /// Measurements on their way at the same time.
 const SAMPLES: usize = 8;
 
-/// Samples that make up a window; the least of the last window and of this one is what a launch costs.
-const WINDOW: u32 = 8;
+/// Samples that make up a window; the least of the last window and of this one is what a launch costs. So many that a
+/// kernel between those of others is alone on the card for some of them; what costs more than before is noticed later,
+/// but at once by the agent.
+const WINDOW: u32 = 64;
 
 /// A kind is measured again when it was charged this much device time.
 const MEASURE_EVERY_NS: u64 = 1_000_000;

@@ -97,7 +97,9 @@ fn a_graph_is_charged_for_all_of_its_kernels() {
             said.out,
             ["capture=0".to_owned(), format!("{way}=0"), "sync=0".to_owned(), format!("{way}=0")]
         );
-        assert_charged(&lab, 70);
+        // The card may pause between two kernels of a graph, when the machine is busy: more is right too.
+        let charged = usage(&lab).charged;
+        assert!((70 * MILLISECOND..7000 * MILLISECOND).contains(&charged), "{charged}");
     }
 }
 

@@ -24,8 +24,9 @@ const BURST: Duration = Duration::from_millis(100);
 /// In what time a debt is paid back.
 const PAY_BACK: f64 = 2.0;
 
-/// After what time a look has lost two thirds of its weight in the price, in seconds.
-const MEMORY: f64 = 3.0;
+/// After how many seconds of device time a look has lost two thirds of its weight in the price. Not of ordinary time:
+/// a small share is made of few launches, and each comes as a whole.
+const MEMORY: f64 = 0.6;
 
 /// Differences of the share that mean nothing: NVML rounds.
 const DEAD_BAND: f64 = 0.005;
@@ -39,7 +40,7 @@ const PRICES: std::ops::RangeInclusive<f64> = 0.001..=16.0;
 
 /// The most that a pod is behind or ahead of its share, in seconds of device time: what it missed is given to it
 /// slowly, what it had too much may be a whole window's worth.
-const DEBTS: std::ops::RangeInclusive<f64> = -0.1..=1.0;
+const DEBTS: std::ops::RangeInclusive<f64> = -0.15..=1.0;
 
 /// Something of its share is left to every pod, however much it owes.
 const LEAST_PART: f64 = 0.1;
@@ -119,7 +120,7 @@ impl Controller {
     }
 
     fn learn_price(&mut self, charged: f64, used: f64, passed: f64) {
-        let kept = (-passed / MEMORY).exp();
+        let kept = (-used * passed / MEMORY).exp();
         self.charged = self.charged * kept + charged * passed;
         self.used = self.used * kept + used * passed;
     }

@@ -142,7 +142,8 @@ proptest! {
             controller.look(Seen { at, used, usage: Usage { charged, waited } }, share);
             let rate = controller.rate(share).per_second as f64 / 1e9;
             prop_assert!(rate >= share * LEAST_PART * PRICES.start() * 0.99, "{rate}");
-            prop_assert!(rate <= (share + 0.05) * PRICES.end() * 1.01, "{rate}");
+            let most = share - DEBTS.start() / PAY_BACK;
+            prop_assert!(rate <= most * PRICES.end() * 1.01, "{rate}");
         }
     }
 }
