@@ -1,14 +1,16 @@
-//! `cargo xtask clients`: unmodified GPU programs from `PyPI`, run twice, on the simulated driver alone and under gpupool.
+//! `cargo xtask clients`: unmodified GPU programs from `PyPI`, and programs in C that do as they do, run twice, on the
+//! simulated driver alone and under gpupool.
 //!
-//! Every script in `clients/` checks what it sees and prints a transcript that is the same at every run, so equal
-//! transcripts mean that the client got equal results. This room starts the scripts and compares; what a client does
-//! is the scripts' business.
+//! Every program in `clients/` checks what it sees and prints a transcript that is the same at every run, so equal
+//! transcripts mean that the client got equal results. Some end badly, in a known way: that must be the same as well.
+//! This room starts the programs and compares; what a client does is their business.
 
 mod environment;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -27,34 +29,99 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// A client as its users know it.
 struct Client {
     name: &'static str,
-    /// A file in `clients/environments`, without its extension.
-    environment: &'static str,
-    /// A file in `clients`, without its extension.
-    script: &'static str,
+    program: Program,
+    arguments: &'static [&'static str],
+    ends: End,
+}
+
+/// What is started.
+#[derive(Clone, Copy)]
+enum Program {
+    /// A file in `clients`, without its extension, in an environment of `clients/environments`.
+    Python { environment: &'static str, script: &'static str },
+    /// A C program in `clients`, without its extension.
+    C(&'static str),
+}
+
+/// How a program ends, as its caller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Client {
+    /// A script that ends well.
+    const fn script(name: &'static str, environment: &'static str, script: &'static str) -> Self {
+        Self { name, program: Program::Python { environment, script }, arguments: &[], ends: End::Code(0) }
+    }
+
+    /// The same with arguments, and another end.
+    const fn ending(self, arguments: &'static [&'static str], ends: End) -> Self {
+        Self { arguments, ends, ..self }
+    }
 }
 
 const CLIENTS: &[Client] = &[
-    Client { name: "nvidia-ml-py 13.615.71", environment: "tools", script: "nvidia_ml" },
-    Client { name: "nvitop 1.7.2", environment: "tools", script: "nvitop_once" },
-    Client { name: "gpustat 1.1.1", environment: "tools", script: "gpustat_all" },
-    Client { name: "py3nvml 0.2.7 (py3smi)", environment: "py3nvml", script: "py3smi_once" },
-    Client { name: "cuda-bindings 12.9.10", environment: "bindings-12", script: "bindings" },
-    Client { name: "cuda-bindings 13.4.4", environment: "bindings-13", script: "bindings" },
-    Client { name: "numba-cuda 0.30.4, CUDA 12", environment: "numba-cu12", script: "numba_arrays" },
-    Client { name: "numba-cuda 0.30.4, CUDA 13", environment: "numba-cu13", script: "numba_arrays" },
-    Client { name: "cuda-core 1.2.2, CUDA 12", environment: "numba-cu12", script: "cuda_core" },
-    Client { name: "cuda-core 1.2.2, CUDA 13", environment: "numba-cu13", script: "cuda_core" },
+    Client::script("nvidia-ml-py 13.615.71", "tools", "nvidia_ml"),
+    Client::script("nvitop 1.7.2", "tools", "nvitop_once"),
+    Client::script("gpustat 1.1.1", "tools", "gpustat_all"),
+    Client::script("py3nvml 0.2.7 (py3smi)", "py3nvml", "py3smi_once"),
+    Client::script("cuda-bindings 12.9.10", "bindings-12", "bindings"),
+    Client::script("cuda-bindings 13.4.4", "bindings-13", "bindings"),
+    Client::script("numba-cuda 0.30.4, CUDA 12", "numba-cu12", "numba_arrays"),
+    Client::script("numba-cuda 0.30.4, CUDA 13", "numba-cu13", "numba_arrays"),
+    Client::script("cuda-core 1.2.2, CUDA 12", "numba-cu12", "cuda_core"),
+    Client::script("cuda-core 1.2.2, CUDA 13", "numba-cu13", "cuda_core"),
+    Client::script("cuda-core's memory, CUDA 12", "numba-cu12", "cuda_core_memory"),
+    Client::script("cuda-core's memory, CUDA 13", "numba-cu13", "cuda_core_memory"),
+    Client::script("Triton 3.9.0, its driver layer", "triton", "triton_driver"),
+    Client {
+        name: "the runtime's start, 648 names",
+        program: Program::C("runtime_lookups"),
+        arguments: &["lookups.tsv"],
+        ends: End::Code(0),
+    },
+    Client {
+        name: "the same without arguments",
+        program: Program::C("runtime_lookups"),
+        arguments: &[],
+        ends: End::Code(64),
+    },
+    Client::script("out of memory, uncaught", "bindings-13", "endings").ending(&["uncaught"], End::Code(1)),
+    Client::script("out of memory, its code", "bindings-13", "endings").ending(&["code"], End::Code(2)),
+    Client::script("an abort", "bindings-13", "endings").ending(&["abort"], End::Signal(6)),
+    Client::script("a card that is not there", "bindings-13", "endings")
+        .ending(&["no-such-card"], End::Code(1)),
+    Client::script("numba-cuda out of memory", "numba-cu13", "numba_out_of_memory").ending(&[], End::Code(1)),
 ];
 
-/// How a client's Python is started: the command in front of the interpreter, with its environment.
-struct Way<'a> {
-    name: &'static str,
-    python: Box<dyn Fn(&Path) -> Command + 'a>,
+impl End {
+    fn of(status: ExitStatus) -> Self {
+        status.signal().map_or_else(|| Self::Code(status.code().unwrap_or(-1)), Self::Signal)
+    }
 }
 
-/// What one run of a script came to.
+impl fmt::Display for End {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(out, "code {code}"),
+            Self::Signal(signal) => write!(out, "signal {signal}"),
+        }
+    }
+}
+
+/// How a client's program is started: the command in front of it, with its environment.
+struct Way<'a> {
+    name: &'static str,
+    command: Box<dyn Fn(&Path) -> Command + 'a>,
+}
+
+/// What one run of a program came to.
 struct Run {
-    status: ExitStatus,
+    end: End,
     transcript: String,
     complaints: String,
     time: Duration,
@@ -62,8 +129,11 @@ struct Run {
 
 /// Makes every environment that is missing or half made.
 pub(crate) fn prepare() -> anyhow::Result<()> {
-    let names: BTreeSet<&str> = CLIENTS.iter().map(|client| client.environment).collect();
-    for name in names {
+    let environment = |client: &Client| match client.program {
+        Program::Python { environment, .. } => Some(environment),
+        Program::C(_) => None,
+    };
+    for name in CLIENTS.iter().filter_map(environment).collect::<BTreeSet<&str>>() {
         Environment::of(name)?.prepare()?;
     }
     Ok(())
@@ -88,8 +158,8 @@ fn bare<'a>(dist: &Path, folder: &Path) -> Way<'a> {
     let (library, state) = (dist.join("simgpu"), folder.join("bare.state"));
     Way {
         name: "bare",
-        python: Box::new(move |python| {
-            let mut command = Command::new(python);
+        command: Box::new(move |program| {
+            let mut command = Command::new(program);
             command.env("LD_LIBRARY_PATH", &library).env("SIMGPU_STATE", &state).env("SIMGPU_CARDS", "1");
             command
         }),
@@ -100,9 +170,9 @@ fn bare<'a>(dist: &Path, folder: &Path) -> Way<'a> {
 fn under_gpupool(node: &Node) -> Way<'_> {
     Way {
         name: "gpupool",
-        python: Box::new(|python| {
+        command: Box::new(|program| {
             let mut command = node.gpupool("run");
-            command.args(["--core", "100", "--memory", "100", "--"]).arg(python);
+            command.args(["--core", "100", "--memory", "100", "--"]).arg(program);
             command
         }),
     }
@@ -110,8 +180,10 @@ fn under_gpupool(node: &Node) -> Way<'_> {
 
 /// Without the shim in it a program under gpupool would be a second bare one, and equal transcripts mean nothing.
 fn must_load_the_shim(way: &Way<'_>) -> anyhow::Result<()> {
-    let maps =
-        (way.python)(Path::new("cat")).arg("/proc/self/maps").output().context("cannot start gpupool run")?;
+    let maps = (way.command)(Path::new("cat"))
+        .arg("/proc/self/maps")
+        .output()
+        .context("cannot start gpupool run")?;
     if !maps.status.success() || !String::from_utf8_lossy(&maps.stdout).contains("/libgpupool.so") {
         let complaint = String::from_utf8_lossy(&maps.stderr).into_owned();
         bail!("a program under gpupool run does not have libgpupool.so loaded: {} {complaint}", maps.status);
@@ -128,7 +200,7 @@ fn check_ways(folder: &Path, ways: &[Way<'_>]) -> anyhow::Result<()> {
             .iter()
             .map(|way| start(client, way, folder).with_context(|| format!("{} ({})", client.name, way.name)))
             .collect::<anyhow::Result<Vec<Run>>>()?;
-        let fault = fault(ways, &runs);
+        let fault = fault(client.ends, ways, &runs);
         failed += usize::from(fault.is_some());
         table.push(row(client, &runs, fault.is_none()));
         if let Some(fault) = fault {
@@ -136,7 +208,7 @@ fn check_ways(folder: &Path, ways: &[Way<'_>]) -> anyhow::Result<()> {
         }
     }
     let names: Vec<String> = ways.iter().map(|way| format!("  {:>14}", way.name)).collect();
-    eprintln!("{:<28}{}  verdict", "client", names.concat());
+    eprintln!("{:<30}{}  verdict", "client", names.concat());
     for row in table {
         eprintln!("{row}");
     }
@@ -152,7 +224,11 @@ fn row(client: &Client, runs: &[Run], passed: bool) -> String {
     let cells: Vec<String> = runs
         .iter()
         .map(|run| {
-            let verdict = if run.status.success() { "ok" } else { "failed" };
+            let verdict = match (run.end == client.ends, run.end) {
+                (true, End::Code(0)) => "ok".to_owned(),
+                (true, end) => end.to_string(),
+                (false, _) => "failed".to_owned(),
+            };
             format!("  {:>14}", format!("{verdict} {:5.1} s", run.time.as_secs_f64()))
         })
         .collect();
@@ -161,17 +237,18 @@ fn row(client: &Client, runs: &[Run], passed: bool) -> String {
         (true, _) => "the same",
         (false, _) => "FAILED",
     };
-    format!("{:<28}{}  {verdict}", client.name, cells.concat())
+    format!("{:<30}{}  {verdict}", client.name, cells.concat())
 }
 
-/// What is wrong with a client's runs: one that failed, or the first line that is not the same in all of them.
-fn fault(ways: &[Way<'_>], runs: &[Run]) -> Option<String> {
+/// What is wrong with a client's runs: one that ended otherwise than it should, or the first line that is not the same in
+/// all of them.
+fn fault(ends: End, ways: &[Way<'_>], runs: &[Run]) -> Option<String> {
     for (way, run) in ways.iter().zip(runs) {
-        if !run.status.success() {
-            let (status, transcript, complaints) = (run.status, tail(&run.transcript), tail(&run.complaints));
-            return Some(format!("{}: {status}\n{transcript}\n{complaints}", way.name));
+        if run.end != ends {
+            let (end, transcript, complaints) = (run.end, tail(&run.transcript), tail(&run.complaints));
+            return Some(format!("{}: {end}, not {ends}\n{transcript}\n{complaints}", way.name));
         }
-        if run.transcript.is_empty() {
+        if run.transcript.is_empty() && ends == End::Code(0) {
             return Some(format!("{}: an empty transcript", way.name));
         }
     }
@@ -200,19 +277,24 @@ fn tail(output: &str) -> String {
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
-/// Runs a client's script to its end.
+/// Runs a client to its end.
 fn start(client: &Client, way: &Way<'_>, folder: &Path) -> anyhow::Result<Run> {
     let (output, errors) = (folder.join("output"), folder.join("errors"));
-    let start = Instant::now();
-    let mut command = (way.python)(&Environment::of(client.environment)?.python());
+    let mut command = match client.program {
+        Program::Python { environment, script } => {
+            let mut command = (way.command)(&Environment::of(environment)?.python());
+            command.arg("-B").arg(scripts().join(script).with_extension("py"));
+            command
+        }
+        Program::C(source) => (way.command)(&compiled(source, folder)?),
+    };
     // What the caller's own shell says about CUDA, preloads and agents must not reach a client.
     for variable in ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "SIMGPU_FAULTS", "GPUPOOL_SOCKET", "PYTHONPATH"] {
         command.env_remove(variable);
     }
-    let script = scripts().join(client.script).with_extension("py");
+    let start = Instant::now();
     let child = command
-        .arg("-B")
-        .arg(script)
+        .args(client.arguments)
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(File::create(&output)?)
@@ -220,9 +302,22 @@ fn start(client: &Client, way: &Way<'_>, folder: &Path) -> anyhow::Result<Run> {
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start {command:?}"))?;
-    let status = wait(child)?;
+    let end = End::of(wait(child)?);
     let read = |path: &PathBuf| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(Run { status, transcript: read(&output)?, complaints: read(&errors)?, time: start.elapsed() })
+    Ok(Run { end, transcript: read(&output)?, complaints: read(&errors)?, time: start.elapsed() })
+}
+
+/// A C program of the clients' folder, compiled, beside the data that it reads.
+fn compiled(source: &str, folder: &Path) -> anyhow::Result<PathBuf> {
+    let program = folder.join(source);
+    if !program.exists() {
+        let data = "lookups.tsv";
+        fs::copy(scripts().join(data), folder.join(data)).context("cannot copy the clients' data")?;
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+        step::succeed(gcc.arg(scripts().join(source).with_extension("c")).arg("-ldl"))?;
+    }
+    Ok(program)
 }
 
 /// Waits for a process group's leader; a group that takes too long is killed.
@@ -245,37 +340,47 @@ fn scripts() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
     use super::*;
 
-    fn verdict(runs: &[(i32, &str)]) -> Option<String> {
-        let way = |name| Way { name, python: Box::new(|python: &Path| Command::new(python)) };
-        let run = |(code, transcript): &(i32, &str)| Run {
-            status: ExitStatus::from_raw(code << 8),
+    fn verdict(ends: End, runs: &[(End, &str)]) -> Option<String> {
+        let way = |name| Way { name, command: Box::new(|program: &Path| Command::new(program)) };
+        let run = |(end, transcript): &(End, &str)| Run {
+            end: *end,
             transcript: (*transcript).to_owned(),
             complaints: "a complaint".to_owned(),
             time: Duration::ZERO,
         };
-        fault(&[way("bare"), way("gpupool")], &runs.iter().map(run).collect::<Vec<_>>())
+        fault(ends, &[way("bare"), way("gpupool")], &runs.iter().map(run).collect::<Vec<_>>())
     }
+
+    const WELL: End = End::Code(0);
 
     #[test]
     fn equal_transcripts_of_two_successes_are_right() {
-        assert_eq!(verdict(&[(0, "name: A\nyes\n"), (0, "name: A\nyes\n")]), None);
+        assert_eq!(verdict(WELL, &[(WELL, "name: A\nyes\n"), (WELL, "name: A\nyes\n")]), None);
     }
 
     #[test]
     fn the_first_line_that_differs_is_shown() {
-        let fault = verdict(&[(0, "one\ntwo\nthree\n"), (0, "one\n2\n3\n")]).unwrap();
+        let fault = verdict(WELL, &[(WELL, "one\ntwo\nthree\n"), (WELL, "one\n2\n3\n")]).unwrap();
         assert_eq!(fault, "not the same\n  bare: two\n  gpupool: 2");
-        let fault = verdict(&[(0, "one\n"), (0, "one\ntwo\n")]).unwrap();
+        let fault = verdict(WELL, &[(WELL, "one\n"), (WELL, "one\ntwo\n")]).unwrap();
         assert_eq!(fault, "not the same\n  bare: (no line)\n  gpupool: two");
     }
 
     #[test]
     fn a_failure_or_silence_is_wrong_even_when_both_are_alike() {
-        assert!(verdict(&[(1, "one\n"), (1, "one\n")]).unwrap().contains("a complaint"));
-        assert_eq!(verdict(&[(0, ""), (0, "")]).unwrap(), "bare: an empty transcript");
+        let failed = End::Code(1);
+        assert!(verdict(WELL, &[(failed, "one\n"), (failed, "one\n")]).unwrap().contains("a complaint"));
+        assert_eq!(verdict(WELL, &[(WELL, ""), (WELL, "")]).unwrap(), "bare: an empty transcript");
+    }
+
+    #[test]
+    fn a_program_that_should_end_badly_must_end_so_both_times() {
+        let (aborted, failed) = (End::Signal(6), End::Code(6));
+        assert_eq!(verdict(aborted, &[(aborted, ""), (aborted, "")]), None);
+        let fault = verdict(aborted, &[(aborted, ""), (failed, "")]).unwrap();
+        assert!(fault.starts_with("gpupool: code 6, not signal 6"), "{fault}");
+        assert!(verdict(aborted, &[(WELL, ""), (aborted, "")]).is_some());
     }
 }

@@ -12,8 +12,11 @@ use super::scripts;
 use crate::step;
 
 /// How long the making of an environment usually takes, and how much it leaves on the disk, for those that are large.
-const LARGE: &[(&str, &str)] =
-    &[("numba-cu12", "about a minute, 810 MB"), ("numba-cu13", "about a minute, 830 MB")];
+const LARGE: &[(&str, &str)] = &[
+    ("numba-cu12", "about a minute, 810 MB"),
+    ("numba-cu13", "about a minute, 830 MB"),
+    ("triton", "half a minute, 1 GB"),
+];
 
 /// One environment, made or not.
 pub(crate) struct Environment {
