@@ -6,6 +6,7 @@
 mod bench;
 mod clients;
 mod cluster;
+mod device_check;
 mod dist;
 mod fuzz;
 mod lab;
@@ -39,6 +40,8 @@ enum Task {
         #[arg(long)]
         bare: bool,
     },
+    /// Records what a GPU's driver does and runs the shim on it; rehearsed on the simulated card.
+    DeviceCheck(device_check::Options),
     /// Keeps a real Kubernetes control plane for people to try things on.
     #[command(subcommand)]
     Cluster(cluster::Action),
@@ -68,6 +71,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Test => Ok(test::run()),
         Task::Clients { bare: false } => clients::check(&dist::build()?).map(|()| ExitCode::SUCCESS),
         Task::Clients { bare: true } => clients::check_bare(&dist::build()?).map(|()| ExitCode::SUCCESS),
+        Task::DeviceCheck(options) => device_check::run(&options),
         Task::Cluster(action) => cluster::run(action),
         Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Bench { groups, length } => bench::run(&groups, &length).map(|()| ExitCode::SUCCESS),

@@ -39,9 +39,16 @@ pub(crate) struct Node {
 impl Node {
     /// Starts an agent and waits until it answers.
     pub(crate) fn start(dist: &Path, cards: usize) -> anyhow::Result<Self> {
+        Self::start_with(dist, &["--simulated-cards", &cards.to_string()])
+    }
+
+    /// The same with these options; without any it serves the machine's own cards.
+    pub(crate) fn start_with(dist: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("gpupool-bench-")?;
         let agent = Command::new(dist.join("bin/gpupool"))
-            .args(["agent", "--simulated-cards", &cards.to_string(), "--socket"])
+            .arg("agent")
+            .args(options)
+            .arg("--socket")
             .arg(folder.path().join("agent.sock"))
             .stderr(Stdio::null())
             .spawn()
