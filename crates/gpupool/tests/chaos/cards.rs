@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use simgpu_device::Machine;
 
-use crate::node::Node;
 use crate::programs::Programs;
+use crate::scene::Scene;
 
 /// A process with a context: on which card, and how much memory it takes there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ fn read(machine: &Machine) -> Vec<Holder> {
 }
 
 /// Fails when a card is over-committed, a group takes more than its limit, or holds a context without a lease.
-pub(crate) fn check(node: &Node, programs: &Programs) {
+pub(crate) fn check(node: &Scene, programs: &Programs) {
     let contexts = Contexts::seen(node, programs);
     check_limits(&contexts.holders, node, programs);
     check_leases(&contexts, node, programs);
@@ -54,13 +54,13 @@ struct Contexts {
 }
 
 impl Contexts {
-    fn seen(node: &Node, programs: &Programs) -> Self {
+    fn seen(node: &Scene, programs: &Programs) -> Self {
         let rounds = programs.rounds_by_name();
         Self { holders: holders(node.machine()), rounds }
     }
 }
 
-fn check_limits(holders: &[Holder], node: &Node, programs: &Programs) {
+fn check_limits(holders: &[Holder], node: &Scene, programs: &Programs) {
     let mut groups: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for holder in holders {
         if let Some(name) = programs.group_of(holder.pid) {
@@ -82,7 +82,7 @@ fn check_limits(holders: &[Holder], node: &Node, programs: &Programs) {
 
 /// Whoever has the same context before and after the agent was asked must have had a lease on that card when it was.
 /// It is the same context if the program has done no round meanwhile: each round ends with giving its context up.
-fn check_leases(before: &Contexts, node: &Node, programs: &Programs) {
+fn check_leases(before: &Contexts, node: &Scene, programs: &Programs) {
     let status = node.status();
     let after: BTreeSet<(usize, u32)> =
         holders(node.machine()).iter().map(|holder| (holder.card, holder.pid)).collect();

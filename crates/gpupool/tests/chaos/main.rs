@@ -14,15 +14,17 @@
 )]
 
 mod cards;
+#[path = "../agent_node/mod.rs"]
 mod node;
 mod programs;
 mod rubbish;
+mod scene;
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use node::Node;
 use programs::{Fate, Programs};
+use scene::Scene;
 
 const PROGRAMS: usize = 200;
 const CARDS: usize = 4;
@@ -52,14 +54,14 @@ fn setting(name: &str) -> Option<u64> {
 
 struct Chaos {
     rng: Rng,
-    node: Node,
+    node: Scene,
     programs: Programs,
     looks: usize,
 }
 
 impl Chaos {
     fn start(mut rng: Rng) -> Self {
-        let node = Node::start(CARDS);
+        let node = Scene::start(CARDS);
         let mut programs = Programs::new(&node);
         for _ in 0..PROGRAMS {
             programs.start(&node, &mut rng);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use fastrand::Rng;
 use simgpu_device::GRANULE;
 
-use crate::node::Node;
+use crate::scene::Scene;
 
 /// What became of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn new(node: &Node) -> Self {
+    pub(crate) fn new(node: &Scene) -> Self {
         let binary = node.folder().join("rounds");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/rounds.c");
         let status = Command::new("gcc").arg("-O1").arg("-o").arg(&binary).arg(source).arg("-ldl").status();
@@ -58,24 +58,16 @@ impl Programs {
     }
 
     /// Starts one more program with a share, a number of rounds and a way of life of its own.
-    pub(crate) fn start(&mut self, node: &Node, rng: &mut Rng) {
+    pub(crate) fn start(&mut self, node: &Scene, rng: &mut Rng) {
         let name = format!("program-{}", self.started);
         self.started += 1;
         let limit = [25, 50, 100][rng.usize(0..3)];
         let rounds = rng.u64(4..12);
         let card = node.machine().card(0).expect("there are cards");
         let most = card.total_memory() * u64::from(limit) / 100 - card.model().context_memory - GRANULE;
-        let mut command = node.gpupool();
+        let mut command = node.gpupool("run");
         command
-            .args([
-                "run",
-                "--name",
-                &name,
-                "--core",
-                &format!("1:{limit}"),
-                "--memory",
-                &format!("1:{limit}"),
-            ])
+            .args(["--name", &name, "--core", &format!("1:{limit}"), "--memory", &format!("1:{limit}")])
             .arg("--")
             .arg(&self.binary)
             .arg(rounds.to_string())

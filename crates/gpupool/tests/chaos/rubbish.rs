@@ -8,9 +8,9 @@ use rustix::net::{
     socket_with,
 };
 
-use crate::node::Node;
+use crate::scene::Scene;
 
-pub(crate) fn send(node: &Node, rng: &mut Rng) {
+pub(crate) fn send(node: &Scene, rng: &mut Rng) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None) else { return };
     let address = SocketAddrUnix::new(node.socket()).unwrap();

@@ -11,6 +11,7 @@
 mod demo;
 mod ends;
 mod held;
+#[path = "../agent_node/mod.rs"]
 mod node;
 mod run;
 mod status;

@@ -1,4 +1,6 @@
-//! An agent on two simulated cards, and commands beside it.
+//! An agent on simulated cards, and commands beside it. Several test targets have it, each uses its own part.
+
+#![allow(dead_code, reason = "each target uses its own part")]
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,18 +28,30 @@ pub(crate) fn gpupool() -> Command {
 
 pub(crate) struct Node {
     agent: Child,
+    cards: usize,
     folder: TempDir,
 }
 
 impl Node {
+    /// On two cards.
     pub(crate) fn start(options: &[&str]) -> Self {
+        Self::with_cards(2, options)
+    }
+
+    pub(crate) fn with_cards(cards: usize, options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("gpupool-test-").unwrap();
-        Self { agent: start_agent(folder.path(), options), folder }
+        Self { agent: start_agent(folder.path(), cards, options), cards, folder }
+    }
+
+    /// Ends the agent as hard as can be.
+    pub(crate) fn kill(&mut self) {
+        self.agent.kill().unwrap();
+        self.agent.wait().unwrap();
     }
 
     /// Starts the agent again on what the last one left.
     pub(crate) fn start_again(&mut self) {
-        self.agent = start_agent(self.folder.path(), &[]);
+        self.agent = start_agent(self.folder.path(), self.cards, &[]);
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -99,13 +113,16 @@ impl Drop for Node {
     }
 }
 
-fn start_agent(folder: &Path, options: &[&str]) -> Child {
+fn start_agent(folder: &Path, cards: usize, options: &[&str]) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
     let socket = folder.join("agent.sock");
     let mut agent = gpupool();
-    agent.args(["agent", "--simulated-cards", "2", "--socket"]).arg(&socket).args(options).stderr(log);
-    let agent = agent.spawn().unwrap();
-    wait_for("the agent", || Client::connect(&socket).ok());
+    agent.args(["agent", "--simulated-cards", &cards.to_string(), "--socket"]).arg(&socket);
+    let mut agent = agent.args(options).stderr(log).spawn().unwrap();
+    wait_for("the agent", || {
+        assert!(agent.try_wait().unwrap().is_none(), "the agent ended");
+        Client::connect(&socket).ok()?.ask(&Request::Status {}).ok()
+    });
     agent
 }
 
