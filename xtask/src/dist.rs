@@ -17,6 +17,11 @@ const FILES: &[(&str, &str)] = &[
     ("release/nvidia-smi", "simgpu/nvidia-smi"),
 ];
 
+/// The folder that `GPUPOOL_DIST` names, as the tests have it; where it names none, everything is built and laid out.
+pub(crate) fn given_or_built() -> anyhow::Result<PathBuf> {
+    std::env::var_os("GPUPOOL_DIST").map_or_else(build, |dist| Ok(std::path::absolute(dist)?))
+}
+
 /// Builds everything and lays it out; gives the folder.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     eprintln!("==> building gpupool, the shim and the simulated GPU (some minutes the first time)");

@@ -69,8 +69,10 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
     match task {
         Task::Demo => demo(),
         Task::Test => Ok(test::run()),
-        Task::Clients { bare: false } => clients::check(&dist::build()?).map(|()| ExitCode::SUCCESS),
-        Task::Clients { bare: true } => clients::check_bare(&dist::build()?).map(|()| ExitCode::SUCCESS),
+        Task::Clients { bare: false } => clients::check(&dist::given_or_built()?).map(|()| ExitCode::SUCCESS),
+        Task::Clients { bare: true } => {
+            clients::check_bare(&dist::given_or_built()?).map(|()| ExitCode::SUCCESS)
+        }
         Task::DeviceCheck(options) => device_check::run(&options),
         Task::Cluster(action) => cluster::run(action),
         Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),

@@ -1,11 +1,19 @@
 //! `CUdevice_attribute`: what a card says of itself, by number.
 //!
-//! Every number is answered: clients take an error for one unknown attribute as a broken driver. What this page
-//! doesn't list is 0, "not there".
+//! Every number that CUDA has is answered: clients take an error for one unknown attribute as a broken driver. What this
+//! page doesn't list is 0, "not there".
 
 use simgpu_device::Card;
 
 const MAX: i32 = i32::MAX;
+
+/// The numbers that CUDA 13.5 may have, with some room; the driver refuses others.
+const NUMBERS: std::ops::Range<i32> = 1..256;
+
+/// Whether there is an attribute of this number.
+pub(crate) fn exists(number: i32) -> bool {
+    NUMBERS.contains(&number)
+}
 
 /// The value of attribute `number` of `card`.
 pub(crate) fn attribute(card: Card, number: i32) -> i32 {

@@ -27,6 +27,9 @@ use record::Record;
 /// After so long nothing new is begun: all of it is to take six minutes.
 const TIME: Duration = Duration::from_secs(330);
 
+/// How many faults of one comparison are shown.
+const SHOWN: usize = 12;
+
 /// Options of `cargo xtask device-check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -51,11 +54,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let kit = match (&options.from, &options.prepare) {
         (Some(folder), _) => Kit::open(folder)?,
         (None, Some(folder)) => {
-            Kit::lay_out(&dist::build()?, folder)?;
+            Kit::lay_out(&dist::given_or_built()?, folder)?;
             eprintln!("laid out in {}: start {}/run there", folder.display(), folder.display());
             return Ok(ExitCode::SUCCESS);
         }
-        (None, None) => Kit::lay_out(&dist::build()?, &kit::default_folder())?,
+        (None, None) => Kit::lay_out(&dist::given_or_built()?, &kit::default_folder())?,
     };
     let folder = match &options.record {
         Some(folder) => folder.clone(),
@@ -123,15 +126,15 @@ impl Check {
                 continue;
             }
             let faults = check(kit, node, record).unwrap_or_else(|failure| vec![format!("{failure:#}")]);
-            eprintln!(
-                "{name}: {}",
-                if faults.is_empty() {
-                    "as without".to_owned()
-                } else {
-                    faults.len().to_string() + " differ"
-                }
-            );
-            self.faults.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
+            match faults.len() {
+                0 => eprintln!("{name}: as it should be"),
+                count => eprintln!("{name}: {count} faults"),
+            }
+            let more = faults.len().saturating_sub(SHOWN);
+            self.faults.extend(faults.into_iter().take(SHOWN).map(|fault| format!("{name}: {fault}")));
+            if more > 0 {
+                self.faults.push(format!("{name}: and {more} more"));
+            }
         }
     }
 

@@ -103,19 +103,15 @@ impl Held {
         Ok(Self { child, answer })
     }
 
-    /// What NVML shows of the pod and its ledger does not count, once the agent has looked.
+    /// What NVML shows of the pod and its ledger does not count, once the agent has looked at what is held now.
     fn unaccounted(&self, node: &Node) -> anyhow::Result<Value> {
-        let start = Instant::now();
-        loop {
-            let hold = node.status()?["pods"][0]["hold"].clone();
-            if hold["memory"] != "unused" {
-                return Ok(hold["unaccountedBytes"].clone());
-            }
-            if start.elapsed() > Duration::from_secs(10) {
-                bail!("the agent does not see the pod in NVML");
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        // It looks once a second: the last look but one may have been on its way.
+        std::thread::sleep(Duration::from_millis(2500));
+        let hold = node.status()?["pods"][0]["hold"].clone();
+        if hold["memory"] == "unused" {
+            bail!("the agent does not see the pod in NVML");
         }
+        Ok(hold["unaccountedBytes"].clone())
     }
 
     fn end(mut self) -> anyhow::Result<()> {

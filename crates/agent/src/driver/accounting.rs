@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use gpupool_core::pool::{CardUuid, Millis, PodId, PodView};
 use gpupool_core::share::Percent;
+use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
 use rustix::process::Signal;
 
@@ -126,18 +127,29 @@ impl Driver {
         }
     }
 
+    /// Says what was found where whoever runs the node looks, and to the pod's owner; and evicts where that is set.
     fn found(&mut self, finding: &Finding, sightings: &[Sighting]) {
+        let sentence = self.readable(&finding.to_string());
         match finding {
-            Finding::OverLimit { pod, .. } if self.setting.evict_unaccounted => {
-                if !self.check.evictions.contains_key(pod) {
-                    self.counters.evictions.inc();
-                    let finding = self.readable(&finding.to_string());
-                    say(&format!("{finding}: its GPU programs are ended"));
-                    self.evict(pod, sightings);
+            Finding::OverLimit { pod, .. } => {
+                if !self.setting.evict_unaccounted || self.check.evictions.contains_key(pod) {
+                    return;
                 }
+                self.counters.evictions.inc();
+                let sentence = format!("{sentence}: its GPU programs are ended");
+                say(&sentence);
+                self.notice_finding(pod, names::EVICTED, sentence);
+                self.evict(pod, sightings);
             }
-            Finding::OverLimit { .. } => {}
-            _ => say(&self.readable(&finding.to_string())),
+            Finding::Unaccounted { pod, .. } => {
+                say(&sentence);
+                self.notice_finding(pod, names::UNACCOUNTED, sentence);
+            }
+            Finding::NotHeld { pod, .. } => {
+                say(&sentence);
+                self.notice_finding(pod, names::NOT_HELD, sentence);
+            }
+            Finding::Accounted { .. } | Finding::Stranger(_) => say(&sentence),
         }
     }
 

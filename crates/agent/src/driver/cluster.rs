@@ -254,6 +254,12 @@ impl Driver {
         self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary }));
     }
 
+    /// The owner of a pod is told in the cluster what the check on the shim has found.
+    pub(super) fn notice_finding(&mut self, pod: &PodId, reason: &'static str, sentence: String) {
+        let Some(pod) = self.books.group(pod).and_then(|group| group.reference.clone()) else { return };
+        self.effects.push(Effect::Notice(Notice::Found { pod, reason, sentence }));
+    }
+
     /// Why a pod of this node has no place in the pool.
     pub(super) fn turned_away(&self, pod: &PodId) -> Option<&TurnedAway> {
         Some(&self.cluster.as_ref()?.outside.get(pod)?.why)

@@ -42,6 +42,15 @@ pub(crate) enum Notice {
         /// Why.
         why: TurnedAway,
     },
+    /// The agent's check on the shim has found something about a pod.
+    Found {
+        /// Which.
+        pod: PodRef,
+        /// The Event's reason.
+        reason: &'static str,
+        /// What it says.
+        sentence: String,
+    },
     /// A pod that was turned away has got its place.
     TakenIn {
         /// Which.
@@ -53,7 +62,7 @@ pub(crate) enum Notice {
 #[derive(Debug)]
 struct Report {
     pod: PodRef,
-    condition: Value,
+    condition: Option<Value>,
     event: Option<(&'static str, String)>,
 }
 
@@ -70,13 +79,16 @@ impl Notice {
             }
             Self::TurnedAway { pod, why } => vec![Report {
                 pod,
-                condition: condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now),
+                condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
                 event: Some((REFUSED, why.sentence)),
             }],
             Self::TakenIn { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
                 let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
-                vec![Report { pod, condition, event: None }]
+                vec![Report { pod, condition: Some(condition), event: None }]
+            }
+            Self::Found { pod, reason, sentence } => {
+                vec![Report { pod, condition: None, event: Some((reason, sentence)) }]
             }
         }
     }
@@ -85,7 +97,7 @@ impl Notice {
 impl Report {
     fn reclaim(pod: PodRef, reason: &'static str, message: String, now: &str) -> Self {
         let condition = condition(RECLAIM_CONDITION, "True", reason, &message, now);
-        Self { pod, condition, event: Some((reason, message)) }
+        Self { pod, condition: Some(condition), event: Some((reason, message)) }
     }
 }
 
@@ -107,7 +119,9 @@ pub(super) async fn write(client: Client, node: String, mut notices: mpsc::Unbou
             if let Some((reason, message)) = &report.event {
                 reporter.event(&report.pod, reason, message, now).await;
             }
-            reporter.condition(&report).await;
+            if let Some(condition) = &report.condition {
+                reporter.condition(&report.pod, condition).await;
+            }
         }
     }
 }
@@ -159,16 +173,16 @@ impl Reporter {
         }
     }
 
-    async fn condition(&self, report: &Report) {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &report.pod.namespace);
+    async fn condition(&self, pod: &PodRef, condition: &Value) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         // With the UID the write is refused when another pod has the name by now.
         let patch = json!({
-            "metadata": {"uid": report.pod.uid},
-            "status": {"conditions": [report.condition]},
+            "metadata": {"uid": pod.uid},
+            "status": {"conditions": [condition]},
         });
-        self.until_done(&report.pod, "write a condition of", || async {
+        self.until_done(pod, "write a condition of", || async {
             let params = PatchParams::default();
-            pods.patch_status(&report.pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
+            pods.patch_status(&pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
         })
         .await;
     }
@@ -202,4 +216,20 @@ impl Reporter {
 /// Whether another try of the same write would be answered the same: its own fault, not the server's.
 fn is_final(code: u16) -> bool {
     (400..500).contains(&code) && code != 429
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_check_finds_is_an_event_and_no_condition() {
+        let pod = PodRef { namespace: "team".to_owned(), name: "train".to_owned(), uid: "1".to_owned() };
+        let sentence = "team/train takes 300 MiB of a card and holds no lease".to_owned();
+        let notice = Notice::Found { pod, reason: "GPUShareEvicted", sentence: sentence.clone() };
+        let reports = notice.reports("2026-01-01T00:00:00Z");
+        assert_eq!(reports.len(), 1);
+        assert_eq!(reports[0].condition, None);
+        assert_eq!(reports[0].event, Some(("GPUShareEvicted", sentence)));
+    }
 }

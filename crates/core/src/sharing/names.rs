@@ -50,6 +50,12 @@ pub const PREEMPT: &str = "GPUSharePreempt";
 pub const ACCEPTED_CONDITION: &str = "GPUShareAccepted";
 /// Reason of an Event, on such a pod.
 pub const REFUSED: &str = "GPUShareRefused";
+/// Reason of an Event, on a pod that takes device memory which its ledger does not count.
+pub const UNACCOUNTED: &str = "GPUShareUnaccountedMemory";
+/// Reason of an Event, on a pod with a GPU process that nothing holds to the pod's limits.
+pub const NOT_HELD: &str = "GPUShareNotHeld";
+/// Reason of an Event, on a pod whose GPU processes were ended because they took more than its limit past its ledger.
+pub const EVICTED: &str = "GPUShareEvicted";
 /// Who Events about sharing come from.
 pub const EVENT_SOURCE: &str = "gpushare";
 
