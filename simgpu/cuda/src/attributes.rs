@@ -7,8 +7,8 @@ use simgpu_device::Card;
 
 const MAX: i32 = i32::MAX;
 
-/// The numbers that CUDA 13.5 may have, with some room; the driver refuses others.
-const NUMBERS: std::ops::Range<i32> = 1..256;
+/// The numbers that CUDA 13.5 defines; the driver refuses others.
+const NUMBERS: std::ops::RangeInclusive<i32> = 1..=161;
 
 /// Whether there is an attribute of this number.
 pub(crate) fn exists(number: i32) -> bool {

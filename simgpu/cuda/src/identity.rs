@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use simgpu_device::Card;
 
 use crate::{
-    attributes::attribute,
+    attributes::{self, attribute},
     driver::ready,
     entry::{entry, put},
     error::{CuError, Res},
@@ -86,7 +86,7 @@ entry! {
     }
     cuDeviceGetAttribute(value: *mut i32, number: i32, device: i32) {
         let card = ready()?.card(device)?;
-        if number <= 0 {
+        if !attributes::exists(number) {
             return Err(CuError::INVALID_VALUE);
         }
         put(value, attribute(card, number))
