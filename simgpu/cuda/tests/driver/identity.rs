@@ -98,8 +98,12 @@ fn devices() {
 fn attributes() {
     assert_eq!(cu!(cuInit(0)), SUCCESS);
     let value = |number| -> i32 { get!(cuDeviceGetAttribute(number, 0)) };
-    for number in 1..=200 {
+    for number in 1..=161 {
         value(number);
+    }
+    let mut nothing = 0_i32;
+    for number in [-1, 0, 162, 9999] {
+        assert_eq!(cu!(cuDeviceGetAttribute(&raw mut nothing, number, 0)), INVALID_VALUE, "{number}");
     }
     assert_eq!((value(1), value(10), value(16)), (1024, 32, 108));
     assert_eq!((value(75), value(76)), (8, 0));
