@@ -258,7 +258,7 @@ impl Controller {
         };
         if let Some(node) = changed {
             let load = self.pods.pods.load(&node);
-            self.index.set_load(node, load, now);
+            self.index.set_load(&node, load, now);
         }
     }
 

@@ -91,8 +91,8 @@ fn steps(mut node: Node, cluster: &Cluster, now: Timestamp) -> Vec<Value> {
     lines
 }
 
-fn event(node: &Node, reason: &str, note: &str) -> Value {
-    json!({ "node": node.name, "event": { "reason": reason, "note": note } })
+fn event(node: &Node, reason: &str, sentence: &str) -> Value {
+    json!({ "node": node.name, "event": { "reason": reason, "note": sentence } })
 }
 
 async fn policies(client: &kube::Client) -> Result<Policies, DryRunError> {

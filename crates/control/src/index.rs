@@ -124,10 +124,10 @@ impl Index {
     }
 
     /// What weighs on one node has changed.
-    pub fn set_load(&mut self, name: String, load: Load, now: Moment) {
+    pub fn set_load(&mut self, name: &str, load: Load, now: Moment) {
         let Some(loads) = &mut self.loads else { return };
-        loads.insert(name.clone(), load);
-        self.weigh(&name, now);
+        loads.insert(name.to_owned(), load);
+        self.weigh(name, now);
     }
 
     fn weigh(&mut self, name: &str, now: Moment) {

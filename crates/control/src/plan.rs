@@ -85,9 +85,8 @@ impl Write {
                 write.condition.as_ref().map(|finding| (finding.reason.word(), &finding.message[..]))
             }
             Self::Share(change) => {
-                let conditions = change.conditions.iter().flatten();
-                let news =
-                    conditions.filter(|condition| !condition.holds).next().or(change.conditions[1].as_ref());
+                let [valid, policy] = &change.conditions;
+                let news = valid.as_ref().filter(|valid| !valid.holds).or(policy.as_ref());
                 news.map(|condition| (condition.reason, &condition.message[..]))
             }
             Self::Marks(marks) => Some(("PolicyInForce", marks.policy.as_deref().unwrap_or("none"))),

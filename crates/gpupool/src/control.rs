@@ -20,6 +20,7 @@ use crate::cluster_access::ClusterArgs;
 
 /// Options of `gpupool control`.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Args {
     /// Read the label nvidia.com/gpu.workload.config of nodes. Where there is a `ClusterPolicy`, it decides instead
     #[arg(long)]

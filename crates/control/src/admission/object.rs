@@ -35,7 +35,7 @@ impl Kind {
     }
 
     /// The pod in an object.
-    pub(super) fn pod<'a>(self, object: &'a Value) -> &'a Value {
+    pub(super) fn pod(self, object: &Value) -> &Value {
         object.pointer(self.root).unwrap_or(&Value::Null)
     }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use gpupool_core::placement::Demand;
 use gpupool_core::sharing;
 use gpupool_core::sharing::Refusal;
-use k8s_openapi::api::core::v1::{Container as KubeContainer, Pod as KubePod};
+use k8s_openapi::api::core::v1::Pod as KubePod;
 
 use super::wire;
+use crate::share_policy::pods::sharing_pod;
 
 /// The demand of a pod as the scheduler sends it. Admission refuses pods that make no sense; one that got past it is
 /// told why here.
@@ -31,12 +32,7 @@ pub(super) fn of(pod: &wire::Pod) -> Result<Demand, Refusal> {
 
 /// The demand of an object of the API server.
 pub(super) fn of_object(pod: &KubePod) -> Result<Demand, Refusal> {
-    let mut seen = sharing::Pod::new(pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref());
-    let Some(spec) = &pod.spec else { return Ok(Demand::None) };
-    let init = spec.init_containers.iter().flatten().map(|container| (container, true));
-    let containers = init.chain(spec.containers.iter().map(|container| (container, false)));
-    seen.containers = containers.map(|(container, init)| kube_container(container, init)).collect();
-    demand(&seen)
+    demand(&sharing_pod(pod))
 }
 
 fn demand(pod: &sharing::Pod) -> Result<Demand, Refusal> {
@@ -49,16 +45,4 @@ fn demand(pod: &sharing::Pod) -> Result<Demand, Refusal> {
 
 fn text<'a>(list: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a str> {
     list.and_then(|list| list.get(name)).map(String::as_str)
-}
-
-fn kube_container(container: &KubeContainer, init: bool) -> sharing::Container {
-    let resources = container.resources.as_ref();
-    let requests = resources.and_then(|resources| resources.requests.as_ref());
-    let limits = resources.and_then(|resources| resources.limits.as_ref());
-    sharing::Container::new(
-        &container.name,
-        init,
-        |name| requests.and_then(|list| list.get(name)).map(|quantity| quantity.0.as_str()),
-        |name| limits.and_then(|list| list.get(name)).map(|quantity| quantity.0.as_str()),
-    )
 }

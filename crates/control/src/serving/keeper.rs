@@ -41,8 +41,10 @@ pub(crate) struct Keeper {
     validating: Api<ValidatingWebhookConfiguration>,
     leading: watch::Receiver<bool>,
     credentials: watch::Sender<Option<Credentials>>,
-    /// The Secret as last seen; nothing before the first look.
-    secret: Option<Option<Secret>>,
+    /// The Secret as last seen.
+    secret: Option<Secret>,
+    /// Whether it has been looked for: else that there is none means nothing.
+    looked: bool,
     trusting: [Option<Trusting>; 2],
 }
 
@@ -68,6 +70,7 @@ impl Keeper {
             leading,
             credentials,
             secret: None,
+            looked: false,
             trusting: [None, None],
         };
         (keeper, receiver)
@@ -111,12 +114,16 @@ impl Keeper {
         if let Some(read) = read.filter(|read| self.credentials.borrow().as_ref() != Some(read)) {
             self.credentials.send_replace(Some(read));
         }
-        self.secret = Some(secret);
+        self.secret = secret;
+        self.looked = true;
     }
 
     /// One look, with what follows from it. Says for how long nothing will be due.
     async fn look(&mut self) -> Duration {
-        let Some(secret) = self.secret.clone().filter(|_| *self.leading.borrow()) else { return LOOK };
+        if !self.looked || !*self.leading.borrow() {
+            return LOOK;
+        }
+        let secret = self.secret.clone();
         let there = secret.as_ref().and_then(Credentials::read);
         let now = Timestamp::now();
         let (names, lifetimes) = (&self.settings.names, self.settings.lifetimes);

@@ -131,15 +131,12 @@ pub fn after_status(node: &Node, change: &StatusChange, now: Timestamp) -> Node 
     let own = [&mut after.own.capacity, &mut after.own.allocatable];
     for ((list, own), changes) in after.share.percentages.iter_mut().zip(own).zip(&change.percentages) {
         for (name, amount) in changes {
-            match amount {
-                Some(amount) => {
-                    list.insert(name.clone(), *amount);
-                    own.insert(name.clone());
-                }
-                None => {
-                    list.remove(name);
-                    own.remove(name);
-                }
+            if let Some(amount) = amount {
+                list.insert(name.clone(), *amount);
+                own.insert(name.clone());
+            } else {
+                list.remove(name);
+                own.remove(name);
             }
         }
     }

@@ -287,7 +287,7 @@ async fn edits_and_a_lost_card_are_followed_with_times_of_the_transition() {
         r#"{"podMaxDurationMinutes":120,"preemptEnabled":true,"reservedEphemeralStorage":"1536Gi"}"#
     );
     let annotate = async |text: &str| {
-        scene.merge("n", &json!({ "metadata": { "annotations": { QOS_ANNOTATION: text } } })).await
+        scene.merge("n", &json!({ "metadata": { "annotations": { QOS_ANNOTATION: text } } })).await;
     };
     annotate(r#"{"podMaxDurationMinutes": 30, "reservedEphemeralStorage": "1Ti"}"#).await;
     let edited = scene

@@ -4,4 +4,5 @@
 
 mod decisions;
 mod index;
+mod sharing;
 mod support;

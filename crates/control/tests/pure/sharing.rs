@@ -1,0 +1,135 @@
+//! The share policy's steps: they come to an end, and what they did can be undone.
+
+use gpupool_control::observed::Node;
+use gpupool_control::plan::{Cluster, Write, plan};
+use gpupool_core::sharing::names::POLICY_LABEL;
+use gpupool_core::sharing::{Load, Reserved};
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::settle;
+
+/// A node with two cards; run by a kubelet, or with its cards named in an annotation.
+fn node(kubelet: bool, policy: Option<&str>) -> Node {
+    let amounts =
+        json!({ "cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "2" });
+    let mut annotations = json!({});
+    if !kubelet {
+        annotations["gpupool.io/cards"] = json!(r#"{"nvidia.com/gpu": 2}"#);
+    }
+    let version = if kubelet { "v1.36.3" } else { "" };
+    let object: KubeNode = serde_json::from_value(json!({
+        "metadata": {
+            "name": "n", "uid": "u", "resourceVersion": "1", "annotations": annotations,
+            "labels": policy.map_or_else(|| json!({}), |policy| json!({ POLICY_LABEL: policy })),
+        },
+        "status": { "capacity": amounts, "allocatable": amounts, "nodeInfo": node_info(version) },
+    }))
+    .unwrap();
+    Node { load: Some(Load::default()), ..Node::of(&object) }
+}
+
+fn node_info(version: &str) -> Value {
+    json!({
+        "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+        "kubeletVersion": version, "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
+    })
+}
+
+fn asking(mut node: Node, policy: Option<&str>) -> Node {
+    node.share.label = policy.map(str::to_owned);
+    node
+}
+
+fn cpu(node: &Node) -> String {
+    node.share.allocatable.amount(Reserved::Cpu).to_string()
+}
+
+#[test]
+fn marks_come_before_the_status_and_both_once() {
+    for kubelet in [false, true] {
+        let (writes, after, _) = settle(node(kubelet, Some("static")), &Cluster::default());
+        assert!(matches!(&writes[..], [Write::Marks(_), Write::Share(_)]), "{writes:?}");
+        assert_eq!(after.share.marks.policy.as_deref(), Some("static"));
+        assert_eq!(cpu(&after), "28");
+        // Percentages of a node with a kubelet are its device plugins'.
+        assert_eq!(after.share.percentages[0].len(), if kubelet { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn nothing_is_decided_while_the_pods_are_not_known() {
+    let unknown = Node { load: None, ..node(true, Some("static")) };
+    assert_eq!(plan(&unknown, &Cluster::default()).write, None);
+}
+
+#[test]
+fn a_node_that_never_heard_of_sharing_gets_nothing() {
+    for kubelet in [false, true] {
+        assert_eq!(plan(&node(kubelet, None), &Cluster::default()).write, None);
+    }
+}
+
+#[test]
+fn a_mark_that_somebody_spoilt_is_put_right() {
+    let (_, good, _) = settle(node(false, Some("share-pool")), &Cluster::default());
+    for spoil in [
+        |node: &mut Node| node.share.marks.policy = Some("static".to_owned()),
+        |node: &mut Node| node.share.marks.policy = None,
+        |node: &mut Node| node.share.marks.qos = Some("rubbish".to_owned()),
+        |node: &mut Node| node.share.marks.reserved = None,
+    ] {
+        let mut spoilt = good.clone();
+        spoil(&mut spoilt);
+        let (_, after, _) = settle(spoilt, &Cluster::default());
+        assert_eq!(after.share, good.share);
+    }
+}
+
+#[test]
+fn a_refusal_is_told_once() {
+    let mut busy = node(true, Some("share-pool"));
+    busy.load = Some(Load { exclusive: ["a/b".to_owned()].into(), ..Load::default() });
+    let (writes, after, _) = settle(busy, &Cluster::default());
+    let told: Vec<_> = writes.iter().filter_map(Write::told).collect();
+    assert_eq!(
+        told,
+        [("ExclusivePodsOnNode", "pod a/b asks for whole cards on the node: delete or move it first")]
+    );
+    assert_eq!(plan(&after, &Cluster::default()).write, None);
+}
+
+fn policy() -> impl Strategy<Value = Option<&'static str>> {
+    prop::sample::select(vec![Some("share-pool"), Some("static"), Some("none"), Some("typo"), None])
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_for_the_steps_end_and_none_gives_everything_back(
+        kubelet in any::<bool>(),
+        reserve in any::<bool>(),
+        asked in prop::collection::vec((policy(), any::<bool>(), any::<bool>()), 1..6),
+    ) {
+        let cluster = Cluster { no_reservation: !reserve, ..Cluster::default() };
+        let first = node(kubelet, None);
+        let mut now = first.clone();
+        for (policy, exclusive, shared) in asked {
+            now = asking(now, policy);
+            let mut load = Load::default();
+            load.exclusive.extend(exclusive.then(|| "a/whole".to_owned()));
+            load.shared.extend(shared.then(|| "a/shared".to_owned()));
+            now.load = Some(load);
+            let before = now.share.marks.policy.clone();
+            now = settle(now, &cluster).1;
+            if shared && before.is_some() {
+                prop_assert_eq!(&now.share.marks.policy, &before);
+            }
+            let lowered = now.share.marks.policy.is_some() && reserve;
+            prop_assert_eq!(cpu(&now), if lowered { "28" } else { "32" });
+        }
+        now.load = Some(Load::default());
+        let after = settle(asking(now, None), &cluster).1;
+        prop_assert_eq!(&after.share, &first.share);
+    }
+}
