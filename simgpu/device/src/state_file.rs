@@ -71,7 +71,12 @@ pub(crate) fn open_or_create(settings: &Settings) -> Result<StateFile, Error> {
         fill(&made, settings).map_err(io_error("fill"))?;
         match link(&made, path) {
             // The very descriptor is used on: closing it would be closing a descriptor of the state file.
-            Ok(()) => return map(made, path),
+            Ok(()) => {
+                let made = map(made, path)?;
+                // Its maker may be the only one who may make files here; where it can't, nobody shares memory.
+                let _ = made.shared.open();
+                return Ok(made);
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(io_error("create")(error)),
         }
