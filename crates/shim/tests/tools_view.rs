@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::table::uuid_text;
-use lab::{Lab, Running, dist, finish, simulated};
+use lab::{Lab, Link, Running, dist, finish, program, simulated};
 
 const MIB: u64 = 1 << 20;
 
@@ -126,6 +126,31 @@ fn processes_are_named_as_the_pods_own_pid_namespace_does() {
     let said = finish(lab.tools("init at 0 list nvmlDeviceGetComputeRunningProcesses")).out;
     assert_eq!(said[2], format!("ComputeRunningProcesses=7/1 0 7:{bytes}"));
     program.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn in_a_pid_namespace_tools_name_processes_as_the_namespace_does() {
+    let lab = Lab::new("1xSim-4GB");
+    let folder = lab.folder.path();
+    let (gpu, tools) = (program(folder, "gpu", Link::Nothing), program(folder, "tools", Link::Nothing));
+    let (stranger, _) = holder(lab.bare_gpu(&words(20)));
+    let script = format!(
+        "{} init retain alloc 1000 sleep 60000 > /dev/null & \
+         until line=$({} init at 0 list nvmlDeviceGetComputeRunningProcesses | tail -n 1); \
+         case $line in *=7/1*) true;; *) false;; esac; do :; done; echo $!; echo $line; kill $!",
+        gpu.display(),
+        tools.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "/bin/sh", "-c", &script]);
+    lab.prepare(&mut command);
+    let said = finish(command).out;
+    let owner = lab.agent.ledger().owners().next().unwrap();
+    assert_eq!(said[0], owner.pid.to_string());
+    assert_ne!(owner.pid, owner.agents_pid, "the agent is outside");
+    assert_eq!(said[1], format!("ComputeRunningProcesses=7/1 0 {}:{}", owner.pid, owner.bytes));
+    stranger.end();
 }
 
 /// Asks until the answer is as it should be; a card's utilisation is that of its last second.
