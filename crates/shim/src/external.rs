@@ -11,7 +11,7 @@ use crate::memory::{begin, failed};
 use crate::process::PROCESS;
 use crate::shares::key_of_file;
 use crate::table::Entry;
-use crate::virtual_memory::{EXTERNAL, first};
+use crate::virtual_memory::{EXTERNAL, first, folded};
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `…_DMABUF_FD`.
 const DESCRIPTORS: [u32; 2] = [1, 9];
@@ -56,7 +56,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
             return failed(charge, code);
         }
         let place = joined.or_else(|| PROCESS.shares.hold(account, key?, Some(size)));
-        first(arguments.written(0) | EXTERNAL, place, size);
+        first(folded(arguments.written(0)) | EXTERNAL, place, size);
         if place.is_some() {
             charge.reservation.cancel();
         } else {

@@ -96,7 +96,7 @@ unsafe fn allocated_at(node: usize, depth: u32) -> u64 {
             ALLOCATION => {
                 let place = parameters.as_mut_ptr().expose_provenance();
                 unlisted(b"cuGraphMemAllocNodeGetParams", [node, place]);
-                pools::steps(parameters.get(BYTES).copied().unwrap_or(0))
+                parameters.get(BYTES).copied().unwrap_or(0)
             }
             CHILD => {
                 unlisted(b"cuGraphChildGraphNodeGetGraph", [node, (&raw mut child).expose_provenance()]);

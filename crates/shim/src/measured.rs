@@ -1,9 +1,9 @@
 //! What takes memory that nobody asks for by size: loaded code, limits of a context, green contexts.
 //!
 //! What one of them takes is what the card has less of afterwards, so far as the pod's other calls don't account for
-//! it. A neighbour on the card that allocates in the same microseconds is taken for part of it, so what can be
-//! believed is bounded; what a large module takes beyond that, and what the driver loads later, shows as unaccounted.
-//! In a pod that is over its limit nothing more is loaded.
+//! it. Somebody else who takes memory of the card in the same microseconds falsifies that, so what can be believed is
+//! bounded; what a large module takes beyond that, and what the driver loads later, shows as unaccounted. What puts
+//! the pod over its limit is ended again.
 
 use core::ffi::c_int;
 
@@ -108,11 +108,26 @@ unsafe fn take(
         let (code, taken) = measure(entry, arguments, account);
         if code == SUCCESS {
             let taken = taken.saturating_sub_unsigned(noted());
+            let thing = arguments.written(0);
             if taken > 0 {
-                charge(account, arguments.written(0), taken);
+                charge(account, thing, taken);
+                if account.over_limit() {
+                    charge(account, thing, -taken);
+                    call!(ends(entry), thing => u64);
+                    return OUT_OF_MEMORY;
+                }
             }
         }
         code
+    }
+}
+
+/// What ends a thing that an entry point made.
+fn ends(entry: Entry) -> Entry {
+    match entry {
+        Entry::cuLibraryLoadData | Entry::cuLibraryLoadFromFile => Entry::cuLibraryUnload,
+        Entry::cuGreenCtxCreate => Entry::cuGreenCtxDestroy,
+        _ => Entry::cuModuleUnload,
     }
 }
 

@@ -45,8 +45,8 @@ impl Owner {
     }
 }
 
-/// What an entry is about. Addresses have fewer than 60 bits, and so have the driver's handles, so the kind of thing is
-/// told by the bits above.
+/// What an entry is about. Addresses have fewer than 60 bits, so the kind of thing is told by the bits above. A handle may
+/// have any, but then it is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {

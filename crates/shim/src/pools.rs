@@ -23,17 +23,16 @@ use crate::table::Entry;
 /// A handle of the driver.
 type Handle = *mut c_void;
 
-/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`, a 64-bit number.
-const RESERVED: c_int = 5;
-/// `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT` and `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, 64-bit numbers.
-const GRAPHS_USED: c_int = 0;
-const GRAPHS_RESERVED: c_int = 2;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, 64-bit numbers.
+const RESERVED: [c_int; 2] = [5, 2];
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT` and `CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT`.
+const USED: [c_int; 2] = [7, 0];
 /// Stands for the handle of what the driver reserves for graphs, which is not a pool that has one.
 const GRAPHS: usize = usize::MAX;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`, and `…_DEVICE_LOCALITY_DOMAIN` for a part of it.
 pub(crate) const ON_DEVICE: [c_int; 2] = [1, 6];
-/// Pools grow by multiples of this many bytes, the driver's large page.
-const STEP: u64 = 2 << 20;
+/// Pools grow by multiples of this many bytes, as far as is known; what a driver takes beyond is given back.
+const STEP: u64 = 32 << 20;
 /// Most pools that are counted; memory of pools beyond is charged by what was asked for.
 const MOST: usize = 64;
 
@@ -85,38 +84,33 @@ impl Pools {
     }
 }
 
-/// What the driver holds for a pool.
-fn reserved(handle: usize) -> Option<u64> {
-    if handle == GRAPHS {
-        return of_graphs(GRAPHS_RESERVED);
-    }
-    let handle: Handle = core::ptr::with_exposed_provenance_mut(handle);
+/// What the driver says of a pool, or of what it holds for the graphs of this process.
+fn level(handle: usize, [of_pool, of_graphs]: [c_int; 2]) -> Option<u64> {
     let mut bytes: u64 = 0;
-    // SAFETY: a place for the answer.
-    let code = unsafe {
-        call!(Entry::cuMemPoolGetAttribute, handle => Handle, RESERVED => c_int,
-            (&raw mut bytes).cast() => *mut c_void)
-    };
-    (code == SUCCESS).then_some(bytes)
-}
-
-/// What the driver holds for the graphs of this process, or how much of it they use.
-fn of_graphs(attribute: c_int) -> Option<u64> {
-    let mut bytes: u64 = 0;
+    let place = &raw mut bytes;
     // SAFETY: a place for the answer; device 0 is the only one.
     let code = unsafe {
-        call!(Entry::cuDeviceGetGraphMemAttribute, 0 => c_int, attribute => c_int,
-            (&raw mut bytes).cast() => *mut c_void)
+        if handle == GRAPHS {
+            call!(Entry::cuDeviceGetGraphMemAttribute, 0 => c_int, of_graphs => c_int, place => *mut u64)
+        } else {
+            call!(Entry::cuMemPoolGetAttribute, handle => usize, of_pool => c_int, place => *mut u64)
+        }
     };
     (code == SUCCESS).then_some(bytes)
 }
 
-/// Announces what a graph allocates, or nothing where the graphs have that much unused.
-pub(crate) fn reserve_for_graphs(account: &Account, bytes: u64) -> Option<Reservation<'static>> {
-    reserve(account, bytes).or_else(|| {
-        let unused = of_graphs(GRAPHS_RESERVED)?.saturating_sub(of_graphs(GRAPHS_USED)?);
+/// Announces what a pool may grow by for `bytes`, or nothing where it has that much unused.
+fn reserve_growth(account: &Account, handle: usize, bytes: u64) -> Option<Reservation<'static>> {
+    let growth = bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
+    reserve(account, growth).or_else(|| {
+        let unused = level(handle, RESERVED)?.saturating_sub(level(handle, USED)?);
         if unused >= bytes { reserve(account, 0) } else { None }
     })
+}
+
+/// Announces what graphs may grow by for `bytes`.
+pub(crate) fn reserve_for_graphs(account: &Account, bytes: u64) -> Option<Reservation<'static>> {
+    reserve_growth(account, GRAPHS, bytes)
 }
 
 /// Charges the graphs what the driver holds for them now; what of it was neither charged nor `announced`.
@@ -124,11 +118,6 @@ pub(crate) fn settle_graphs(account: &Account, announced: u64) -> u64 {
     let place = PROCESS.pools.place(core::ptr::with_exposed_provenance_mut(GRAPHS), None);
     let mut list = PROCESS.pools.list.lock();
     place.and_then(|place| list.get_mut(place)).map_or(0, |pool| settle(account, pool, announced))
-}
-
-/// What a pool grows by for `bytes`.
-pub(crate) fn steps(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX)
 }
 
 /// Charges each pool what it holds now.
@@ -148,7 +137,7 @@ pub(crate) fn settle_all() {
 #[inline(never)]
 fn settle(account: &Account, pool: &mut Pool, announced: u64) -> u64 {
     // A pool that the driver does not know any more holds nothing.
-    let now = reserved(pool.handle).unwrap_or(0);
+    let now = level(pool.handle, RESERVED).unwrap_or(0);
     let over = now.saturating_sub(pool.charged).saturating_sub(announced);
     if now >= pool.charged {
         account.charge_anyway(now - pool.charged);
@@ -186,15 +175,12 @@ struct PoolCharge {
 fn begin(account: Account, pool: Handle, bytes: u64) -> Result<Option<PoolCharge>, CuResult> {
     process::look_after_connection();
     let pool = if pool.is_null() { current() } else { Some(pool) };
-    let Some(place) = pool.and_then(|handle| PROCESS.pools.place(handle, None)) else { return Ok(None) };
-    if PROCESS.pools.is_on_host(place) {
+    let Some(pool) = pool else { return Ok(None) };
+    let Some(place) = PROCESS.pools.place(pool, None).filter(|&place| !PROCESS.pools.is_on_host(place))
+    else {
         return Ok(None);
-    }
-    let reservation = match reserve(&account, steps(bytes)).or_else(|| reserve(&account, rounded(bytes))) {
-        // A pool with room needs no growth, which near the limit is the only way that is left.
-        None if fits_inside(place, bytes) => reserve(&account, 0),
-        other => other,
     };
+    let reservation = reserve_growth(&account, pool.expose_provenance(), bytes);
     let charge = Charge { account, reservation: reservation.ok_or(OUT_OF_MEMORY)? };
     Ok(Some(PoolCharge { charge, place, bytes: rounded(bytes) }))
 }
@@ -203,27 +189,24 @@ fn begin(account: Account, pool: Handle, bytes: u64) -> Result<Option<PoolCharge
 #[inline(never)]
 fn finish(charge: PoolCharge, address: u64, undo: &mut dyn FnMut()) -> CuResult {
     let PoolCharge { charge: Charge { account, reservation }, place, bytes } = charge;
-    let over = {
+    let (handle, before, over) = {
         let mut list = PROCESS.pools.list.lock();
-        list.get_mut(place).map_or(0, |pool| settle(&account, pool, reservation.bytes()))
+        list.get_mut(place).map_or((0, 0, 0), |pool| {
+            (pool.handle, pool.charged, settle(&account, pool, reservation.bytes()))
+        })
     };
     reservation.cancel();
     let piece = Piece { bytes, owner: Owner::pool(place) };
     if (over != 0 && account.over_limit()) || PROCESS.pointers.insert(address, piece).is_err() {
         PROCESS.pointers.remove(address);
         undo();
+        let keep = usize::try_from(before).unwrap_or(usize::MAX);
+        // SAFETY: a pool that the driver has just used. What it grew by goes back.
+        unsafe { call!(Entry::cuMemPoolTrimTo, handle => usize, keep => usize) };
         settle_all();
         return OUT_OF_MEMORY;
     }
     SUCCESS
-}
-
-/// Whether a pool has `bytes` reserved that nobody uses.
-fn fits_inside(place: usize, bytes: u64) -> bool {
-    let list = PROCESS.pools.list.lock();
-    let Some(pool) = list.get(place) else { return false };
-    let live = PROCESS.pointers.owned_by(Owner::pool(place));
-    pool.charged.saturating_sub(live) >= rounded(bytes)
 }
 
 /// The device's current pool.

@@ -18,11 +18,17 @@ use crate::real::call;
 use crate::shares::{Key, key_of, key_of_file};
 use crate::table::Entry;
 
-/// `CUmemGenericAllocationHandle`, or the handle of memory of another API with [`EXTERNAL`] in it.
+/// What physical memory is known by here: its handle in 48 bits, so that it can be kept as a note, and [`EXTERNAL`] for
+/// memory of another API.
 type Physical = u64;
 
-/// Tells memory of another API from the driver's own; no handle reaches so far.
+/// Tells memory of another API from the driver's own.
 pub(crate) const EXTERNAL: u64 = 1 << 56;
+
+/// The 48 bits of a handle. Handles are addresses or numbers with the same upper bits, of which no two become one.
+pub(crate) fn folded(handle: u64) -> Physical {
+    (handle ^ (handle >> 44)) & ((1 << 48) - 1)
+}
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `CU_MEM_HANDLE_TYPE_FABRIC`, whose handles have eight words.
 const DESCRIPTOR: u32 = 1;
 const FABRIC: u32 = 8;
@@ -118,7 +124,7 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments) -> CuResult {
         }
         let _turn = PROCESS.physical.lock();
         let bytes = charge.reservation.bytes();
-        first(arguments.written(0), None, bytes);
+        first(folded(arguments.written(0)), None, bytes);
         charge.reservation.commit(bytes);
         code
     }
@@ -135,8 +141,8 @@ pub(crate) unsafe fn end(entry: Entry, arguments: &Arguments, account: &Account,
         return code;
     }
     match kind {
-        Kind::Physical => let_go(account, handle),
-        Kind::External => let_go(account, handle | EXTERNAL),
+        Kind::Physical => let_go(account, folded(handle)),
+        Kind::External => let_go(account, folded(handle) | EXTERNAL),
         _ => account.release(erase(kind, handle).unwrap_or(0)),
     }
     // What was mapped into a sparse array is mapped there no more.
@@ -161,7 +167,7 @@ fn foreign(memory: Physical) -> Option<Key> {
 /// `cuMemMap(address, size, offset, handle, flags)`.
 pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
     let (address, size) = (arguments.word(0) as u64, arguments.word(1) as u64);
-    let memory = arguments.word(3) as u64;
+    let memory = folded(arguments.word(3) as u64);
     let mut charge = None;
     let mut joined = None;
     if let Some(key) = foreign(memory) {
@@ -224,7 +230,7 @@ pub(crate) unsafe fn retain_handle(entry: Entry, arguments: &Arguments) -> CuRes
     unsafe {
         let code = arguments.call(entry);
         if code == SUCCESS {
-            retain(arguments.written(0));
+            retain(folded(arguments.written(0)));
         }
         code
     }
@@ -244,7 +250,7 @@ unsafe fn key_of_handle(kind: u32, descriptor: u32, words: *const u64) -> Option
 
 /// `cuMemExportToShareableHandle(shareable, handle, kind, flags)`.
 pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    let (words, memory) = (arguments.pointer::<u64>(0), arguments.word(1) as u64);
+    let (words, memory) = (arguments.pointer::<u64>(0), folded(arguments.word(1) as u64));
     // SAFETY: the caller's arguments; what the driver has written is read.
     let key = unsafe {
         let code = arguments.call(entry);
@@ -274,7 +280,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
     // SAFETY: the caller's arguments; what the driver has written is read.
     let (code, memory) = unsafe {
         let code = arguments.call(entry);
-        (code, if code == SUCCESS { arguments.written(0) } else { 0 })
+        (code, if code == SUCCESS { folded(arguments.written(0)) } else { 0 })
     };
     let _turn = PROCESS.physical.lock();
     if code != SUCCESS || retain(memory) {
@@ -299,7 +305,7 @@ struct Tile {
     part: [u64; 4],
     operation: u32,
     memory_kind: u32,
-    memory: Physical,
+    memory: u64,
     rest: [u64; 3],
 }
 
@@ -324,8 +330,9 @@ pub(crate) unsafe fn map_array(entry: Entry, arguments: &Arguments, account: &Ac
         if let Some(memory) = erase(Kind::Mapping, place) {
             let_go(account, memory);
         }
-        if tile.operation == MAP && retain(tile.memory) {
-            let piece = Piece { bytes: tile.memory, owner: Owner::array(number_of(tile.resource)) };
+        let memory = folded(tile.memory);
+        if tile.operation == MAP && retain(memory) {
+            let piece = Piece { bytes: memory, owner: Owner::array(number_of(tile.resource)) };
             let _ = PROCESS.pointers.insert(Kind::Mapping.of(place), piece);
         }
     }
