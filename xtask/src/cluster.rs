@@ -131,7 +131,7 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
         for tool in [Tool::Init, Tool::Containerd, Tool::Helm] {
             folder_of(tool)?;
         }
-        keeper.args(["--cards", cards]).arg("--dist").arg(dist::build()?);
+        keeper.args(["--cards", cards]).arg("--dist").arg(dist::given_or_built()?);
         eprintln!(
             "starting a control plane and {} nodes, and installing gpupool (about a minute)",
             shape.nodes

@@ -251,7 +251,7 @@ impl Cluster {
         if component.pid().is_none() {
             component.start_again()?;
         }
-        self.wait_for(&[name])
+        self.tell_of(name)
     }
 
     /// Restarts the scheduler with this `KubeSchedulerConfiguration`, in which `clientConnection` and
@@ -261,7 +261,13 @@ impl Cluster {
         self.write_scheduler_configuration(configuration)?;
         let plan = self.blueprint(None)?.scheduler();
         self.component(SCHEDULER)?.start_as(plan)?;
-        self.wait_for(&[SCHEDULER])
+        self.tell_of(SCHEDULER)
+    }
+
+    /// Whoever looks from outside finds a component that was started again, and this returns when it is well.
+    fn tell_of(&mut self, name: &str) -> Result<(), Error> {
+        self.standing().write(&self.folder, true)?;
+        self.wait_for(&[name])
     }
 
     /// Ends everything and removes the folder.
