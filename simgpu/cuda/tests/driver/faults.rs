@@ -7,6 +7,7 @@ use crate::{
         DEVICE_UNAVAILABLE, Handle, NOT_FOUND, NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, cu, empty_kernel,
         get, launch, memory_info, start,
     },
+    calls::{Array3, Opaque, Properties},
     runner::Scenario,
 };
 
@@ -21,6 +22,7 @@ pub const SCENARIOS: &[Scenario] = &[
         env: &[("SIMGPU_FAULTS", "cuLaunchKernel=lose@3")],
         run: lost_in_the_middle,
     },
+    Scenario { name: "a_lost_card_is_lost_for_every_family", env: &[], run: lost_for_all },
     Scenario {
         name: "a_newer_driver_knows_more_names",
         env: &[("SIMGPU_FAULTS", "extra=cuFutureCall")],
@@ -70,6 +72,34 @@ fn future() {
     assert_eq!(call(), SUCCESS);
     let (answer, status, code) = find(c"cuOtherCall");
     assert_eq!((answer, status, code.is_null()), (NOT_FOUND, 1, true));
+}
+
+fn lost_for_all() {
+    let _context = start();
+    let (stream, kernel): (Handle, Handle) = (get!(cuStreamCreate(0)), empty_kernel());
+    let plain: u64 = get!(cuMemAlloc_v2(512));
+    let graph: Handle = get!(cuGraphCreate(0));
+    let executable: Handle = get!(cuGraphInstantiateWithFlags(graph, 0));
+    let properties = Properties { allocation: 1, location: 1, ..Properties::default() };
+    let physical: Handle = get!(cuMemCreate(2 << 20, &raw const properties, 0));
+    Machine::open_from_env().unwrap().card(0).unwrap().lose();
+    let shape = Array3 { width: 4, height: 4, depth: 0, format: 1, channels: 1, flags: 0 };
+    let (mut handle, mut token) = (0, Opaque::default());
+    assert_eq!(cu!(cuArray3DCreate_v2(&raw mut handle, &raw const shape)), DEVICE_UNAVAILABLE);
+    for handle_types in [0, 1] {
+        let properties = Properties { handle_types, ..properties };
+        let answer = cu!(cuMemCreate(&raw mut handle, 2 << 20, &raw const properties, 0));
+        assert_eq!(answer, DEVICE_UNAVAILABLE);
+    }
+    assert_eq!(cu!(cuMemAllocAsync(&raw mut handle, 512, stream)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuMemAllocManaged(&raw mut handle, 512, 1)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuIpcGetMemHandle(&raw mut token, plain)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuGraphLaunch(executable, stream)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuStreamBeginCapture_v2(stream, 0)), DEVICE_UNAVAILABLE);
+    assert_eq!(cu!(cuCtxSetLimit(2, 1 << 30)), DEVICE_UNAVAILABLE);
+    assert_eq!(launch(kernel, stream), DEVICE_UNAVAILABLE);
+    // What needs no card goes on: handles are given back.
+    assert_eq!((cu!(cuMemRelease(physical)), cu!(cuGraphDestroy(graph))), (SUCCESS, SUCCESS));
 }
 
 fn third_call() {
