@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
+mod faults;
 mod notebook;
 mod published;
 mod scene;

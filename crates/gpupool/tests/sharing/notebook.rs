@@ -7,18 +7,18 @@ use crate::scene::{QOS, SMALL, Scene, shared, waiting_pod};
 const STATUS: &str = "DCGM_FI_POOLING_STATUS";
 const POSITION: &str = "DCGM_FI_POOLING_POSITION";
 
-fn go(scene: &Scene<'_>, pod: &str) {
+pub(crate) fn go(scene: &Scene<'_>, pod: &str) {
     scene.run(&["exec", pod, "--", "touch", "/tmp/go"]);
 }
 
-fn until_state(scene: &Scene<'_>, pod: &str, state: &str) {
+pub(crate) fn until_state(scene: &Scene<'_>, pod: &str, state: &str) {
     scene.until(&format!("{pod} is in state {state}"), || {
         scene.figure(SMALL, STATUS, pod).as_deref() == Some(state)
     });
 }
 
 /// The UUID of the card that a pod's program said it holds, as bare digits.
-fn card_of(scene: &Scene<'_>, pod: &str) -> String {
+pub(crate) fn card_of(scene: &Scene<'_>, pod: &str) -> String {
     let said = || {
         let logs = scene.run(&["logs", pod]);
         logs.lines().rev().find_map(|line| line.strip_prefix("uuid=0 ")).map(str::to_owned)
@@ -28,7 +28,7 @@ fn card_of(scene: &Scene<'_>, pod: &str) -> String {
 }
 
 /// Ends the program that holds a card in a pod, not the pod.
-fn end_program(scene: &Scene<'_>, pod: &str) {
+pub(crate) fn end_program(scene: &Scene<'_>, pod: &str) {
     scene.run(&["exec", pod, "--", "bash", "-c", "rm -f /tmp/go; kill $(ps -C gpu -o pid=)"]);
 }
 

@@ -31,9 +31,7 @@ pub(crate) fn shared() -> Arc<Mutex<Cluster>> {
 }
 
 fn start() -> Cluster {
-    let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
-    let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
-    let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
+    let product = product();
     let published = KubeletNode::new(PUBLISHED)
         .machine(Machine::PUBLISHED)
         .label("alibabacloud.com/node-type", "reserved")
@@ -45,12 +43,23 @@ fn start() -> Cluster {
         .kubelet_node(KubeletNode::new(SMALL).cards(product.cards("2")))
         .start()
         .unwrap_or_else(|failure| panic!("{failure}"));
+    install(&mut cluster);
+    cluster
+}
+
+/// Installs gpupool from its chart, or again what is missing of it.
+pub(crate) fn install(cluster: &mut Cluster) {
     // Minutes pass as seconds here, and a pod that has to go is given three of them.
     let values = json!({"agent": {"durationUnit": "1s", "extraArgs": ["--whole-cards", "--grace=3s"]}});
-    if let Err(failure) = product.install(&mut cluster, &values) {
+    if let Err(failure) = product().install(cluster, &values) {
         panic!("{failure}\n{}", told(&cluster.kubectl_handle()));
     }
-    cluster
+}
+
+fn product() -> Product {
+    let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
+    let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
+    Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist)
 }
 
 /// One test's turn.
