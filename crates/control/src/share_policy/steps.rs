@@ -32,6 +32,10 @@ pub fn next(node: &Node, cluster: &Cluster) -> Option<Write> {
         reserve: !cluster.no_reservation,
     }
     .decide();
+    if is_still_offered(node) && view.shared_nothing() && decision.standing.policy.shares() {
+        // Pods would be placed on what is about to go, and turned away by the kubelet. Its next status brings us back.
+        return None;
+    }
     let marks = marks(node, &decision, &unreserved);
     if marks != view.marks {
         return Some(Write::Marks(marks));
@@ -166,6 +170,11 @@ fn percentages(node: &Node, cards: [u32; 2]) -> [BTreeMap<String, Option<Quantit
         }
     }
     changes
+}
+
+/// Whether a kubelet still offers what was shared until a moment ago.
+fn is_still_offered(node: &Node) -> bool {
+    node.kubelet && node.share.percentages[1].values().any(|amount| !amount.is_zero())
 }
 
 /// Whether nothing is left of a resource that was advertised.

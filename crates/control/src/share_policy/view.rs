@@ -87,6 +87,11 @@ impl View {
         InForce { policy, qos: qos.unwrap_or_default(), reserved: reserved.unwrap_or_default() }
     }
 
+    /// Whether no mark says that anything was shared. One mark that somebody took away is not enough.
+    pub(super) const fn shared_nothing(&self) -> bool {
+        self.marks.policy.is_none() && self.marks.qos.is_none() && self.marks.reserved.is_none()
+    }
+
     /// The cards that the agent found, if one has written them.
     pub(super) fn found_cards(&self) -> Option<Vec<PoolCard>> {
         sharing::cards::parse(self.pool_cards.as_deref()?).ok()

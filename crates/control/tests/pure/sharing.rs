@@ -2,6 +2,7 @@
 
 use gpupool_control::observed::Node;
 use gpupool_control::plan::{Cluster, Write, plan};
+use gpupool_core::quantity::Quantity;
 use gpupool_core::sharing::names::POLICY_LABEL;
 use gpupool_core::sharing::{Load, Reserved};
 use k8s_openapi::api::core::v1::Node as KubeNode;
@@ -85,6 +86,17 @@ fn a_mark_that_somebody_spoilt_is_put_right() {
         let (_, after, _) = settle(spoilt, &Cluster::default());
         assert_eq!(after.share, good.share);
     }
+}
+
+#[test]
+fn sharing_begins_again_when_the_kubelet_has_stopped_offering_what_was_shared() {
+    let mut again = node(true, Some("share-pool"));
+    let offered = [("alibabacloud.com/gpu-core.percentage".to_owned(), Quantity::whole_units(200))];
+    again.share.percentages[1] = offered.into();
+    assert_eq!(plan(&again, &Cluster::default()).write, None);
+    again.share.percentages[1].values_mut().for_each(|amount| *amount = Quantity::whole_units(0));
+    let (_, after, _) = settle(again, &Cluster::default());
+    assert_eq!(after.share.marks.policy.as_deref(), Some("share-pool"));
 }
 
 #[test]
