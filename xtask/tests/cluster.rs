@@ -19,10 +19,14 @@ struct Person {
 
 impl Person {
     fn new() -> Self {
+        Self::with(&[Tool::Kube, Tool::Kwok])
+    }
+
+    fn with(tools: &[Tool]) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let testbed = cache.path().join("gpupool/testbed");
         std::fs::create_dir_all(&testbed).unwrap();
-        for tool in [Tool::Kube, Tool::Kwok] {
+        for &tool in tools {
             let built = folder_of(tool).unwrap();
             symlink(&built, testbed.join(built.file_name().unwrap())).unwrap();
         }
@@ -30,11 +34,13 @@ impl Person {
     }
 
     fn types(&self, action: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(["cluster", action])
-            .env("XDG_CACHE_HOME", self.cache.path())
-            .output()
-            .unwrap()
+        self.command(&[action]).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command.arg("cluster").args(arguments).env("XDG_CACHE_HOME", self.cache.path());
+        command
     }
 
     fn folder(&self) -> PathBuf {
@@ -136,6 +142,48 @@ fn a_cluster_that_is_being_started_is_left_alone_until_down_ends_it() {
     }
     assert!(said(person.types("down")).1.starts_with("the cluster is gone"));
     assert!(!starting.wait().unwrap().success() && !lock.exists());
+}
+
+/// Needs `GPUPOOL_DIST`, the folder that `cargo xtask dist` lays out: without it `up` would build gpupool first.
+#[test]
+#[ignore = "needs root"]
+fn a_cluster_with_cards_has_gpupool_installed_and_every_part_of_it_is_well() {
+    assert!(std::env::var_os("GPUPOOL_DIST").is_some(), "run through cargo xtask test, or set GPUPOOL_DIST");
+    let person = Person::with(&[Tool::Kube, Tool::Kwok, Tool::Init, Tool::Containerd, Tool::Helm]);
+    let up = person.command(&["up", "--nodes", "2", "--cards", "2"]).output().unwrap();
+    assert_eq!(said(up).0, person.export_line());
+    let (out, _) = said(person.types("status"));
+    for component in ["kubelet@node-1", "containerd@node-2", "kube-scheduler", "kube-proxy"] {
+        let row = out.lines().find(|line| line.starts_with(&format!("{component} "))).unwrap_or_default();
+        assert_eq!(row.split_whitespace().nth(4), Some("ok"), "{out}");
+    }
+    let kubectl = kubectl(&person);
+    let script = format!(
+        "{}{kubectl} get node -l alibabacloud.com/node-type=reserved -o name; \
+         {kubectl} get pods --namespace gpupool-system --no-headers -o custom-columns=:.status.phase",
+        person.export_line()
+    );
+    let seen = said(Command::new("sh").args(["-c", &script]).output().unwrap()).0;
+    // An agent on each node, and two of control.
+    assert_eq!(seen, "node/node-1\nnode/node-2\nRunning\nRunning\nRunning\nRunning\n");
+    said(person.types("down"));
+    assert!(!person.folder().exists());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn without_root_a_cluster_with_cards_is_refused_with_what_to_do() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["cluster", "up", "--cards", "2"])
+        .env("XDG_CACHE_HOME", folder.path())
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let sentence = refusal(nobody);
+    assert!(sentence.contains("needs root") && sentence.contains("without --cards"), "{sentence}");
 }
 
 /// The kubectl that `status` and `up` speak of.
