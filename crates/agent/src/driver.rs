@@ -203,8 +203,9 @@ impl Driver {
     /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
     pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
         let identity = Box::new(Cgroups::new(self.proc.clone()));
-        let driver = Self { identity, cluster: Some(cluster), ..self };
+        let mut driver = Self { identity, cluster: Some(cluster), ..self };
         driver.publish_cards();
+        driver.repeat_notices();
         driver
     }
 
@@ -318,7 +319,7 @@ impl Driver {
                 self.counters.preemptions.inc();
                 let names = (self.name_of(&victim), self.name_of(&beneficiary));
                 say(&format!("{} on card {} is pre-empted by {}", names.0, self.card_name(&card), names.1));
-                self.notice_preemption(&victim, &beneficiary);
+                self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
                 let grace = kill_at.since(clock());

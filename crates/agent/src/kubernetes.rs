@@ -21,6 +21,7 @@ mod pod_watch;
 mod report;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gpupool_core::sharing::PoolCard;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -42,6 +43,9 @@ use pod_watch::Seen;
 
 /// The agent's socket as containers know it: its name in the directory that they get.
 const SOCKET_NAME: &str = "agent.sock";
+
+/// After this long without an answer to a connection attempt, the next one is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What an agent on a node of a cluster is told beside the rest.
 #[derive(Debug, Clone)]
@@ -100,7 +104,8 @@ pub(crate) async fn start(
         sockets: socket.parent().map_or_else(PathBuf::new, Path::to_owned),
     };
     layout.install()?;
-    let config = access(settings.kubeconfig.as_deref()).await?;
+    let mut config = access(settings.kubeconfig.as_deref()).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     let (notices, to_report) = mpsc::unbounded_channel();
     let (cards, health) = watch::channel(Vec::new());
     let (inquiries, inbox) = inquiry::channel();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{CardUuid, Config, Event, PodId, PodSpec, Policy, Pool, Qos};
+use gpupool_core::pool::{CardUuid, Config, Ending, Event, Millis, PodId, PodSpec, Policy, Pool, Qos, Why};
 use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
 
@@ -248,10 +248,28 @@ impl Driver {
     }
 
     /// One pod makes room for another: both are told in the cluster.
-    pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId) {
+    pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId, at: Millis) {
         let reference = |pod: &PodId| self.books.group(pod)?.reference.clone();
         let (Some(victim), Some(beneficiary)) = (reference(victim), reference(beneficiary)) else { return };
-        self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary }));
+        self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary, at }));
+    }
+
+    /// The earlier agent may have been killed between a decision and its Events.
+    pub(super) fn repeat_notices(&mut self) {
+        let preempted: Vec<(PodId, PodId, Millis)> = self
+            .pool
+            .leases()
+            .filter_map(|lease| match lease.ending? {
+                Ending { why: Why::Preempted { by }, told_at, .. } => {
+                    Some((lease.pod.clone(), by.clone(), *told_at))
+                }
+                _ => None,
+            })
+            .collect();
+        for (victim, beneficiary, at) in preempted {
+            self.notice_preemption(&victim, &beneficiary, at);
+        }
+        self.finish();
     }
 
     /// The owner of a pod is told in the cluster what the check on the shim has found.

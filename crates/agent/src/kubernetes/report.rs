@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use gpupool_core::pool::Millis;
 use gpupool_core::sharing::names::{
     ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
 };
@@ -34,6 +35,9 @@ pub(crate) enum Notice {
         victim: PodRef,
         /// For whom.
         beneficiary: PodRef,
+        /// When, by the clock that runs from the boot on. It names the Events: said again after a restart, they are
+        /// the same ones.
+        at: Millis,
     },
     /// A pod gets no place in the pool.
     TurnedAway {
@@ -64,40 +68,45 @@ struct Report {
     pod: PodRef,
     condition: Option<Value>,
     event: Option<(&'static str, String)>,
+    /// What sets its Event apart from others about the pod.
+    number: u128,
 }
 
 impl Notice {
-    fn reports(self, now: &str) -> Vec<Report> {
+    fn reports(self, now: &str, number: u128) -> Vec<Report> {
         match self {
-            Self::Preempted { victim, beneficiary } => {
+            Self::Preempted { victim, beneficiary, at } => {
                 let of_victim = format!("GPU is preempted by {}.", beneficiary.name);
                 let of_beneficiary = format!("GPU is preempted from {}.", victim.name);
+                // One may take its card from several: the victim tells these apart.
+                let of_both = u128::from(at.0) << 32 | u128::from(crc32fast::hash(victim.uid.as_bytes()));
                 vec![
-                    Report::reclaim(victim, PREEMPTED, of_victim, now),
-                    Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now),
+                    Report::reclaim(victim, PREEMPTED, of_victim, now, of_both),
+                    Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now, of_both),
                 ]
             }
             Self::TurnedAway { pod, why } => vec![Report {
                 pod,
                 condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
                 event: Some((REFUSED, why.sentence)),
+                number,
             }],
             Self::TakenIn { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
                 let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
-                vec![Report { pod, condition: Some(condition), event: None }]
+                vec![Report { pod, condition: Some(condition), event: None, number }]
             }
             Self::Found { pod, reason, sentence } => {
-                vec![Report { pod, condition: None, event: Some((reason, sentence)) }]
+                vec![Report { pod, condition: None, event: Some((reason, sentence)), number }]
             }
         }
     }
 }
 
 impl Report {
-    fn reclaim(pod: PodRef, reason: &'static str, message: String, now: &str) -> Self {
+    fn reclaim(pod: PodRef, reason: &'static str, message: String, now: &str, number: u128) -> Self {
         let condition = condition(RECLAIM_CONDITION, "True", reason, &message, now);
-        Self { pod, condition: Some(condition), event: Some((reason, message)) }
+        Self { pod, condition: Some(condition), event: Some((reason, message)), number }
     }
 }
 
@@ -115,9 +124,11 @@ pub(super) async fn write(client: Client, node: String, mut notices: mpsc::Unbou
         // The page shows whole seconds, as Kubernetes writes all of its times.
         let now = Timestamp::now();
         let written = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        for report in notice.reports(&written) {
+        let number = u128::try_from(now.as_nanosecond()).unwrap_or_default();
+        for report in notice.reports(&written, number) {
             if let Some((reason, message)) = &report.event {
-                reporter.event(&report.pod, reason, message, now).await;
+                let event = reporter.event_of(&report, reason, message, now);
+                reporter.event(&report.pod, &event).await;
             }
             if let Some(condition) = &report.condition {
                 reporter.condition(&report.pod, condition).await;
@@ -132,20 +143,20 @@ struct Reporter {
 }
 
 impl Reporter {
-    async fn event(&self, pod: &PodRef, reason: &str, message: &str, now: Timestamp) {
-        let event = self.event_of(pod, reason, message, now);
+    async fn event(&self, pod: &PodRef, event: &Event) {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
         self.until_done(pod, "write an Event about", || async {
-            events.create(&PostParams::default(), &event).await.map(drop)
+            events.create(&PostParams::default(), event).await.map(drop)
         })
         .await;
     }
 
-    fn event_of(&self, pod: &PodRef, reason: &str, message: &str, now: Timestamp) -> Event {
+    fn event_of(&self, report: &Report, reason: &str, message: &str, now: Timestamp) -> Event {
+        let pod = &report.pod;
         Event {
             metadata: ObjectMeta {
                 // The same name when the write is repeated, because its answer was lost: no second Event.
-                name: Some(format!("{}.{:x}", pod.name, now.as_nanosecond())),
+                name: Some(format!("{}.{:x}", pod.name, report.number)),
                 namespace: Some(pod.namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -227,7 +238,7 @@ mod tests {
         let pod = PodRef { namespace: "team".to_owned(), name: "train".to_owned(), uid: "1".to_owned() };
         let sentence = "team/train takes 300 MiB of a card and holds no lease".to_owned();
         let notice = Notice::Found { pod, reason: "GPUShareEvicted", sentence: sentence.clone() };
-        let reports = notice.reports("2026-01-01T00:00:00Z");
+        let reports = notice.reports("2026-01-01T00:00:00Z", 1);
         assert_eq!(reports.len(), 1);
         assert_eq!(reports[0].condition, None);
         assert_eq!(reports[0].event, Some(("GPUShareEvicted", sentence)));

@@ -66,5 +66,29 @@ fn while_the_api_server_is_away_nothing_is_forgotten(mut scene: Scene) {
     scene.cluster.start_apiserver().unwrap();
     scene.until("the agent to see its pods again", || scene.allocatable() == ["200", "200"]);
     assert_eq!(scene.status().leases[0].lease, lease);
+    a_pod_that_nobody_can_say_anything_about_is_refused_with_a_sentence(&mut scene);
     scene.stop();
+}
+
+fn a_pod_that_nobody_can_say_anything_about_is_refused_with_a_sentence(scene: &mut Scene) {
+    scene.stop_program("third");
+    scene.until("third to give its card back", || scene.status().leases.is_empty());
+    scene.shell("second", "(while ! [ -e /tmp/enough ]; do gpupool demo-program; sleep 0.2; done) </dev/null >/tmp/said 2>&1 & disown");
+    scene.cluster.stop_apiserver().unwrap();
+    scene.kill_agent();
+    // As after a crash of the disk: neither the journal nor the API server can tell who calls.
+    std::fs::remove_file(scene.journal()).unwrap();
+    scene.start_agent();
+    scene.until("a refusal", || {
+        let counted = "gpupool_refusals_total{";
+        scene.metrics().lines().any(|line| line.starts_with(counted) && !line.ends_with(" 0"))
+    });
+    assert!(scene.log().contains("cannot ask the API server for this node's pods"), "{}", scene.log());
+    scene.cluster.start_apiserver().unwrap();
+    let said = scene.shell("second", "cat /tmp/said");
+    assert!(said.contains("is not known here") && said.contains("try again"), "{said}");
+    scene.until("its place to be there again", || {
+        scene.status().pods.iter().any(|pod| pod.name == "default/second")
+    });
+    scene.shell("second", "touch /tmp/enough");
 }

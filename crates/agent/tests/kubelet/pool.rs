@@ -21,6 +21,7 @@ fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_
     a_lost_card_is_not_given_out_until_it_is_back(&scene);
     a_program_asks_for_a_card_and_for_nothing_else(&scene);
     a_kubelet_that_starts_again_gets_the_plugins_back(&mut scene);
+    a_node_changes_its_policy_when_the_last_pod_has_ended(&scene);
     a_deleted_pod_leaves_the_pool(&scene);
     without_a_policy_nothing_is_advertised(&scene);
     scene.stop();
@@ -191,16 +192,33 @@ fn a_kubelet_that_starts_again_gets_the_plugins_back(scene: &mut Scene) {
     assert_eq!(scene.status().leases.len(), leases);
 }
 
-fn a_deleted_pod_leaves_the_pool(scene: &Scene) {
-    scene.stop_program("three");
-    scene.until("three to hibernate", || state(scene, "three") == HIBERNATING);
-    // One that runs is deleted with its program.
-    for pod in ["two", "three", "one", "late"] {
+fn a_node_changes_its_policy_when_the_last_pod_has_ended(scene: &Scene) {
+    let policy = |value: &str| format!("gpupool.io/share-policy={value}");
+    scene.cluster.kubectl(["label", "--overwrite", "node", NODE, &policy("static")]).unwrap();
+    scene.create("settled", "static", 10, 10);
+    let condition = || scene.condition("settled", "GPUShareAccepted");
+    scene.until("settled to be told", || condition().is_some_and(|now| now["reason"] == "PolicyChanging"));
+    assert_eq!(state(scene, "three"), RUNNING, "a change of policy takes nothing from anybody");
+    for pod in ["one", "two", "late"] {
         scene.cluster.kubectl(["delete", "pod", pod, "--timeout=240s"]).unwrap();
     }
+    assert_eq!(condition().unwrap()["status"], "False");
+    scene.cluster.kubectl(["delete", "pod", "three", "--timeout=240s"]).unwrap();
+    scene.wait_for_running("settled");
+    assert_eq!(state(scene, "settled"), HIBERNATING);
+    scene.cluster.kubectl(["label", "--overwrite", "node", NODE, &policy("share-pool")]).unwrap();
+    scene.cluster.kubectl(["delete", "pod", "settled", "--timeout=240s"]).unwrap();
+    scene.create("last", "share-pool", 10, 100);
+    scene.wait_for_running("last");
+}
+
+fn a_deleted_pod_leaves_the_pool(scene: &Scene) {
+    scene.start_program("last");
+    scene.until("last to run", || state(scene, "last") == RUNNING);
+    scene.cluster.kubectl(["delete", "pod", "last", "--timeout=240s"]).unwrap();
     scene
         .until("the pool to be empty", || scene.status().pods.is_empty() && scene.status().leases.is_empty());
-    assert_eq!(state(scene, "one"), None, "a pod that is gone leaves no series");
+    assert_eq!(state(scene, "last"), None, "a pod that is gone leaves no series");
 }
 
 fn without_a_policy_nothing_is_advertised(scene: &Scene) {

@@ -1,7 +1,7 @@
 //! A cluster of one node, and the agent on it.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     agent: Child,
     dist: PathBuf,
+    /// The node's.
+    address: Ipv4Addr,
 }
 
 impl Scene {
@@ -41,7 +43,9 @@ impl Scene {
             .unwrap();
         cluster.kubectl(["label", "node", NODE, &format!("gpupool.io/share-policy={policy}")]).unwrap();
         let agent = agent(&cluster, &dist);
-        let scene = Self { cluster, agent, dist };
+        let address = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
+        let address = cluster.kubectl(["get", "node", NODE, "-o", address]).unwrap().parse().unwrap();
+        let scene = Self { cluster, agent, dist, address };
         scene.until("200 percent of each", || scene.allocatable() == ["200", "200"]);
         scene
     }
@@ -60,6 +64,11 @@ impl Scene {
     pub(crate) fn start_agent(&mut self) {
         self.agent = agent(&self.cluster, &self.dist);
         self.until("the agent to answer", || self.try_status().is_some());
+    }
+
+    /// The agent's journal.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.cluster.path_on(NODE, "/var/lib/gpupool/agent.journal").unwrap()
     }
 
     /// What the agent has said so far.
@@ -164,11 +173,8 @@ impl Scene {
     }
 
     pub(crate) fn metrics(&self) -> String {
-        let addresses = &self.object("node", NODE)["status"]["addresses"];
-        let address = addresses.as_array().unwrap().iter().find(|one| one["type"] == "InternalIP").unwrap();
-        let host = address["address"].as_str().unwrap();
-        let Ok(mut stream) = TcpStream::connect((host, METRICS_PORT)) else { return String::new() };
-        write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
+        let Ok(mut stream) = TcpStream::connect((self.address, METRICS_PORT)) else { return String::new() };
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: {}\r\n\r\n", self.address).unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
         page
