@@ -125,6 +125,8 @@ struct Space {
     live: BTreeMap<u64, Allocation>,
     /// Reserved ranges of addresses: start → length.
     reserved: BTreeMap<u64, u64>,
+    /// Addresses of allocations that come later: start → length.
+    held: BTreeMap<u64, u64>,
 }
 
 static SPACE: RwLock<Space> = RwLock::new(Space {
@@ -132,6 +134,7 @@ static SPACE: RwLock<Space> = RwLock::new(Space {
     low: Arena::new(true),
     live: BTreeMap::new(),
     reserved: BTreeMap::new(),
+    held: BTreeMap::new(),
 });
 static IDS: AtomicU64 = AtomicU64::new(1);
 
@@ -148,6 +151,15 @@ impl Space {
         self.arena.covers(address)
             || self.low.covers(address)
             || reserved.is_some_and(|(start, length)| address - start < *length)
+    }
+
+    /// Whether all of it lies in addresses that [`hold`] gave.
+    fn is_held(&self, address: u64, bytes: u64) -> bool {
+        let before = self.held.range(..=address).next_back();
+        before.is_some_and(|(base, size)| {
+            let offset = address - base;
+            offset < *size && bytes <= size - offset
+        })
     }
 
     /// Notes an allocation.
@@ -215,12 +227,17 @@ fn allocate_in(
 
 /// Addresses for an allocation that comes later, and may come more than once.
 pub(crate) fn hold(size: u64) -> Res<u64> {
-    write(&SPACE).arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)
+    let mut space = write(&SPACE);
+    let base = space.arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)?;
+    space.held.insert(base, size);
+    Ok(base)
 }
 
 /// Gives up what [`hold`] gave.
 pub(crate) fn give_up(base: u64, size: u64) {
-    write(&SPACE).arena.free(base, size);
+    let mut space = write(&SPACE);
+    space.held.remove(&base);
+    space.arena.free(base, size);
 }
 
 /// Begins an allocation at addresses that [`hold`] gave.

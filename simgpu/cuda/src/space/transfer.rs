@@ -27,8 +27,8 @@ impl Side {
         }
     }
 
-    /// The address, if `bytes` from there on may be read, or written where `writes`.
-    fn checked(self, space: &Space, bytes: u64, writes: bool) -> Res<usize> {
+    /// The address, if `bytes` from there on may be read, or written where `writes`: now, or when a recording runs.
+    fn checked(self, space: &Space, bytes: u64, writes: bool, when: When) -> Res<usize> {
         let (address, host_allowed) = match self {
             Self::Device(address) => (address, false),
             Self::Host(address) | Self::Any(address) => (address, true),
@@ -37,10 +37,20 @@ impl Side {
             // Registered memory may be part of a larger buffer of the program's.
             Some(found) if found.kind == Kind::Registered && host_allowed => true,
             Some(found) => found.holds(address, bytes) && found.allows(writes),
+            None if when == When::Later && space.is_held(address, bytes) => true,
             None => host_allowed && address != 0 && !space.covers(address),
         };
         usize::try_from(address).ok().filter(|_| valid).ok_or(CuError::INVALID_VALUE)
     }
+}
+
+/// When bytes are moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// At once: memory must be there.
+    Now,
+    /// Perhaps as part of a graph: memory that a graph is going to allocate will be there.
+    Later,
 }
 
 /// Where a copy begins on one side, and how far apart its rows and slices are there in bytes.
@@ -102,16 +112,16 @@ impl Copy {
 
     /// Fails with `CUDA_ERROR_INVALID_VALUE` where it would touch what is not the program's to touch.
     pub(crate) fn check(&self) -> Res {
-        self.check_in(&read(&SPACE))
+        self.check_in(&read(&SPACE), When::Later)
     }
 
-    fn check_in(&self, space: &Space) -> Res {
+    fn check_in(&self, space: &Space, when: When) -> Res {
         if self.width == 0 {
             return Ok(());
         }
         self.each_row(|to, from| {
-            to.checked(space, self.width, true)?;
-            from.checked(space, self.width, false).map(|_| ())
+            to.checked(space, self.width, true, when)?;
+            from.checked(space, self.width, false, when).map(|_| ())
         })
     }
 
@@ -119,14 +129,16 @@ impl Copy {
     pub(crate) fn run(&self) -> Res {
         // The lock is held throughout: nobody frees what is being copied.
         let space = read(&SPACE);
-        self.check_in(&space)?;
+        self.check_in(&space, When::Now)?;
         let width = usize::try_from(self.width).map_err(|_| CuError::INVALID_VALUE)?;
         if width == 0 {
             return Ok(());
         }
         self.each_row(|to, from| {
-            let (to, from) =
-                (to.checked(&space, self.width, true)?, from.checked(&space, self.width, false)?);
+            let (to, from) = (
+                to.checked(&space, self.width, true, When::Now)?,
+                from.checked(&space, self.width, false, When::Now)?,
+            );
             // SAFETY: what the driver knows was checked; the program vouches for its own memory.
             unsafe {
                 std::ptr::copy(
@@ -143,16 +155,16 @@ impl Copy {
 impl Fill {
     /// Fails with `CUDA_ERROR_INVALID_VALUE` where it would touch what is not the program's to touch.
     pub(crate) fn check(&self) -> Res {
-        self.check_in(&read(&SPACE))
+        self.check_in(&read(&SPACE), When::Later)
     }
 
-    fn check_in(&self, space: &Space) -> Res {
+    fn check_in(&self, space: &Space, when: When) -> Res {
         let width = self.count.checked_mul(self.unit).ok_or(CuError::INVALID_VALUE)?;
         if !self.to.is_multiple_of(self.unit) || (self.rows > 1 && self.pitch < width) {
             return Err(CuError::INVALID_VALUE);
         }
         for row in 0..if width == 0 { 0 } else { self.rows } {
-            Side::Device(self.to).offset(row.wrapping_mul(self.pitch)).checked(space, width, true)?;
+            Side::Device(self.to).offset(row.wrapping_mul(self.pitch)).checked(space, width, true, when)?;
         }
         Ok(())
     }
@@ -160,7 +172,7 @@ impl Fill {
     /// Writes the pattern. All or nothing, as in [`Copy::run`].
     pub(crate) fn run(&self) -> Res {
         let space = read(&SPACE);
-        self.check_in(&space)?;
+        self.check_in(&space, When::Now)?;
         let width = usize::try_from(self.count * self.unit).map_err(|_| CuError::INVALID_VALUE)?;
         let unit = usize::try_from(self.unit).map_err(|_| CuError::INVALID_VALUE)?;
         let pattern = &self.pattern[..unit];
@@ -169,6 +181,7 @@ impl Fill {
                 &space,
                 width as u64,
                 true,
+                When::Now,
             )?;
             // SAFETY: checked right above, and the lock keeps it so.
             let bytes =

@@ -65,6 +65,7 @@ unsafe extern "C" {
     pub fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> i32;
     pub fn cuMemcpy2D_v2(description: *const [u64; 16]) -> i32;
     pub fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> i32;
+    pub fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) -> i32;
     pub fn cuMemsetD16_v2(to: u64, value: u16, count: usize) -> i32;
     pub fn cuMemsetD32_v2(to: u64, value: u32, count: usize) -> i32;
     pub fn cuMemsetD2D8_v2(to: u64, pitch: usize, value: u8, width: usize, height: usize) -> i32;

@@ -233,6 +233,7 @@ fn recorded_memory() {
     assert_eq!(cu!(cuStreamBeginCapture_v2(stream, 2)), SUCCESS);
     let (first, second): (u64, u64) =
         (get!(cuMemAllocAsync(10 * MIB, stream)), get!(cuMemAllocAsync(10 * MIB, stream)));
+    assert_eq!(cu!(cuMemsetD8Async(first, 1, 10 * MIB, stream)), SUCCESS, "it will be there");
     assert_eq!(cu!(cuMemFreeAsync(first, stream)), SUCCESS);
     assert_eq!(cu!(cuMemFreeAsync(first, stream)), INVALID_VALUE);
     let plain: u64 = get!(cuMemAlloc_v2(512));
