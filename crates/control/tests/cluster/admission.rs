@@ -98,20 +98,25 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The webhook configurations of the chart, at an address instead of behind a Service.
-fn webhooks(address: SocketAddr) -> String {
+/// A template of the chart, rendered by helm.
+fn chart(template: &str, namespace: &str) -> String {
     let home = tempfile::tempdir().unwrap();
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/gpupool");
     let output = Command::new(folder_of(Tool::Helm).unwrap().join("helm"))
-        .args(["template", "gpupool", chart, "--namespace", "default", "--kube-version", "1.36.3"])
-        .args(["--show-only", "templates/webhooks.yaml"])
+        .args(["template", "gpupool", chart, "--namespace", namespace, "--kube-version", "1.36.3"])
+        .args(["--show-only", &format!("templates/{template}")])
         .env("HELM_CACHE_HOME", home.path())
         .env("HELM_CONFIG_HOME", home.path())
         .env("HELM_DATA_HOME", home.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let text = String::from_utf8(output.stdout).unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The webhook configurations of the chart, at an address instead of behind a Service.
+fn webhooks(address: SocketAddr) -> String {
+    let text = chart("webhooks.yaml", "default");
     let mut items = Vec::new();
     for document in text.split("\n---").filter(|document| document.contains("kind:")) {
         let mut configuration: Value = serde_saphyr::from_str(document).unwrap();
@@ -528,6 +533,36 @@ async fn without_control_nobody_else_is_held_up_and_shares_are_refused() {
     served.until_asked().await;
     served.ok(&["apply", "-f", "-"], &pod("shared", &labels(), &container("demo", "10", "100")));
     served.ok(&["delete", "pod/whole", "pod/shared", "--now"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_charts_roles_suffice_for_admission_and_for_the_policy() {
+    const NAMESPACE: &str = "gpupool-system";
+    let cluster = shared_cluster();
+    let mut scene = Scene::on(&cluster).await;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "gpupool-control", "namespace": NAMESPACE },
+    });
+    let access = chart("control-access.yaml", NAMESPACE);
+    for manifest in [namespace.to_string(), account.to_string()] {
+        tokio::task::block_in_place(|| scene.cluster.apply(&manifest)).unwrap();
+    }
+    let kubectl = scene.cluster.kubectl_handle();
+    tokio::task::block_in_place(|| kubectl.run(["apply", "-n", NAMESPACE, "-f", "-"], &access)).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let serving = Serving::open(any, "gpupool-control", NAMESPACE, &[]).unwrap();
+    let address = serving.listener.local_addr().unwrap();
+    let controller = scene.controller_as(NAMESPACE, "gpupool-control", sandbox(), Some(serving)).await;
+    let served = Served { controller, address, kubectl };
+    tokio::task::block_in_place(|| scene.cluster.apply(&webhooks(address))).unwrap();
+    served.until_asked().await;
+
+    scene.add(&gpupool_testbed::Node::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));
+    served.ok(&["label", "node/n", "alibabacloud.com/gpu-share-policy=static"], &Value::Null);
+    served.ok(&["wait", "node/n", "--for=condition=GPUSharePolicy", "--timeout=180s"], &Value::Null);
     served.end().await;
     scene.end().await;
 }

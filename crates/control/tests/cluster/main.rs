@@ -372,7 +372,7 @@ async fn the_roles_that_are_shipped_suffice() {
     let mut scene = Scene::on(&cluster).await;
     scene.add(&node("n", "vm-passthru"));
     apply(&scene, include_str!("../../../../deploy/control/rbac.yaml"));
-    let controller = scene.controller_as("gpupool-system", "gpupool-control", sandbox()).await;
+    let controller = scene.controller_as("gpupool-system", "gpupool-control", sandbox(), None).await;
     eventually("no Event tells of it", async || !scene.events("n").await.is_empty()).await;
     scene.label("n", "vm-passthrough").await;
     scene.until_advertises("n", MODEL).await;
@@ -380,7 +380,7 @@ async fn the_roles_that_are_shipped_suffice() {
 
     scene.merge("n", &json!({ "metadata": { "labels": { "nvidia.com/gpu.present": "true" } } })).await;
     let managing = || Settings { manage_operands: true, ..sandbox() };
-    let controller = scene.controller_as("gpupool-system", "gpupool-control", managing()).await;
+    let controller = scene.controller_as("gpupool-system", "gpupool-control", managing(), None).await;
     let deploys = async || {
         let labels = scene.nodes.get("n").await.unwrap().metadata.labels.unwrap();
         labels.contains_key("nvidia.com/gpu.deploy.vfio-manager")

@@ -150,13 +150,14 @@ impl<'a> Scene<'a> {
         namespace: &str,
         account: &str,
         settings: Settings,
+        serving: Option<Serving>,
     ) -> Controller {
         let words = ["create", "token", account, "--namespace", namespace];
         let token = tokio::task::block_in_place(|| self.cluster.kubectl(words)).unwrap();
         let mut config = self.config().await;
         let token = Some(token.trim().to_owned().into());
         config.auth_info = AuthInfo { token, ..AuthInfo::default() };
-        Controller::start(config, namespace, account, settings, None)
+        Controller::start(config, namespace, account, settings, serving)
     }
 
     async fn config(&self) -> kube::Config {
