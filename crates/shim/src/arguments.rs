@@ -11,7 +11,7 @@ use crate::code::{CuResult, INVALID_CONTEXT, NOT_FOUND};
 use crate::pointers::Kind;
 use crate::process::{self, Stage, Way};
 use crate::table::{Class, Entry};
-use crate::{arrays, contexts, external, graphs, measured, memory, pools, real, virtual_memory};
+use crate::{arrays, contexts, external, graphs, ipc, measured, memory, pools, real, virtual_memory};
 
 /// The first six words of a call, from its registers, and eight from the caller's stack.
 #[derive(Debug)]
@@ -24,6 +24,12 @@ impl Arguments {
         let mut words = [0; 14];
         (words[0], words[1]) = (first.expose_provenance(), second.expose_provenance());
         Self(words)
+    }
+
+    /// What the caller's stack holds: a structure that is passed as it is, up to 64 bytes.
+    pub(crate) fn on_stack(&self) -> [u64; 8] {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        [a, b, c, d, e, f, g, h].map(|word| word as u64)
     }
 
     /// An argument as a number.
@@ -175,6 +181,9 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             | Entry::cuGraphInstantiateWithParams_ptsz => graphs::instantiate(entry, arguments, account),
             Entry::cuGraphUpload | Entry::cuGraphUpload_ptsz => graphs::upload(entry, arguments, account),
             Entry::cuGraphExecDestroy => graphs::destroy(entry, arguments),
+            Entry::cuIpcGetMemHandle => ipc::get(entry, arguments, account),
+            Entry::cuIpcOpenMemHandle | Entry::cuIpcOpenMemHandle_v2 => ipc::open(entry, arguments, account),
+            Entry::cuIpcCloseMemHandle => virtual_memory::end(entry, arguments, account, Kind::Opened),
             Entry::cuMemAllocManaged => memory::alloc_managed(entry, arguments),
             Entry::cuMemAllocPitch_v2 => memory::alloc_pitch(entry, arguments),
             Entry::cuMemFreeAsync | Entry::cuMemFreeAsync_ptsz => memory::free_async(entry, arguments),
@@ -202,8 +211,8 @@ unsafe fn in_family(entry: Entry, arguments: &Arguments, account: &Account) -> C
             | Entry::cuModuleLoadDataEx
             | Entry::cuModuleLoadFatBinary
             | Entry::cuLibraryLoadData
-            | Entry::cuLibraryLoadFromFile => measured::load(entry, arguments, account),
-            Entry::cuGreenCtxCreate => measured::green_context(entry, arguments, account),
+            | Entry::cuLibraryLoadFromFile
+            | Entry::cuGreenCtxCreate => measured::load(entry, arguments, account),
             Entry::cuCtxSetLimit => measured::set_limit(entry, arguments, account),
             Entry::cuImportExternalMemory => external::import(entry, arguments, account),
             _ => pools::settling(entry, arguments),

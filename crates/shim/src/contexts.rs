@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::account::{Account, Charge};
 use crate::arguments::Arguments;
 use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
+use crate::ipc;
 use crate::lock::Lock;
 use crate::pointers::Owner;
 use crate::pools;
@@ -179,6 +180,7 @@ macro_rules! begin {
 /// A context is gone: so are its charge and its memory's.
 fn gone(handle: u64) {
     let Some(account) = process::account() else { return };
+    ipc::forget(&account, PROCESS.contexts.place(handle));
     if let Some(bytes) = PROCESS.contexts.remove(handle) {
         account.release(bytes);
         account.slot().context_gone();
@@ -256,6 +258,7 @@ fn primary_may_be_gone(memory_is_gone: bool) {
     } else if memory_is_gone
         && let (Some(account), Some(place)) = (process::account(), contexts.place(handle))
     {
+        ipc::forget(&account, Some(place));
         account.release(PROCESS.pointers.remove_owner(Owner::context(place)));
         pools::settle_all();
     }

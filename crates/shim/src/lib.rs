@@ -11,7 +11,8 @@
 //! Layers, each knowing only those below:
 //!
 //! * `entry_points`, `trampolines`, `resolve`: how programs get to the hooks;
-//! * `identity`, `contexts`, `memory`, `pools`, `arrays`, `virtual_memory`, `graphs`, `external`, `measured`, `launches`,
+//! * `identity`, `contexts`, `memory`, `pools`, `arrays`, `virtual_memory`, `graphs`, `external`, `ipc`,
+//!   `measured`, `launches`,
 //!   `costs`, `nvml`: the hooks, those of whole families behind `arguments`;
 //! * `process`, `account`, `shares`: what this process is to the pool;
 //! * `client`, `connection`, `waiting`: the conversation with the agent;
@@ -41,6 +42,7 @@ mod environment;
 mod external;
 mod graphs;
 mod identity;
+mod ipc;
 mod launches;
 mod loaded;
 mod lock;

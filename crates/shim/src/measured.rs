@@ -78,44 +78,28 @@ fn charge(account: &Account, thing: u64, taken: i64) {
     }
 }
 
-/// `cuModuleLoad…`, `cuLibraryLoad…`.
+/// `cuModuleLoad…`, `cuLibraryLoad…`, and `cuGreenCtxCreate`, with which the primary context may turn up.
 ///
 /// # Safety
 /// As the driver's, like every function here.
 pub(crate) unsafe fn load(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { take(entry, arguments, account, || 0) }
-}
-
-/// `cuGreenCtxCreate`: it keeps the primary context, which may turn up with it.
-pub(crate) unsafe fn green_context(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
-    // SAFETY: the caller's arguments.
-    unsafe { take(entry, arguments, account, || contexts::note_primary(account)) }
-}
-
-/// Charges what a call took, apart from what `noted` is charged for.
-unsafe fn take(
-    entry: Entry,
-    arguments: &Arguments,
-    account: &Account,
-    noted: impl FnOnce() -> u64,
-) -> CuResult {
     if account.over_limit() {
         return OUT_OF_MEMORY;
     }
     // SAFETY: the caller's arguments.
     unsafe {
         let (code, taken) = measure(entry, arguments, account);
-        if code == SUCCESS {
-            let taken = taken.saturating_sub_unsigned(noted());
-            let thing = arguments.written(0);
-            if taken > 0 {
-                charge(account, thing, taken);
-                if account.over_limit() {
-                    charge(account, thing, -taken);
-                    call!(ends(entry), thing => u64);
-                    return OUT_OF_MEMORY;
-                }
+        if code != SUCCESS {
+            return code;
+        }
+        let noted = if entry == Entry::cuGreenCtxCreate { contexts::note_primary(account) } else { 0 };
+        let (taken, thing) = (taken.saturating_sub_unsigned(noted), arguments.written(0));
+        if taken > 0 {
+            charge(account, thing, taken);
+            if account.over_limit() {
+                charge(account, thing, -taken);
+                call!(ends(entry), thing => u64);
+                return OUT_OF_MEMORY;
             }
         }
         code

@@ -9,6 +9,7 @@ use crate::account::{Account, Charge, rounded};
 use crate::arguments::Arguments;
 use crate::code::{CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use crate::contexts::current_owner;
+use crate::ipc;
 use crate::pointers::Piece;
 use crate::pools;
 use crate::process::{self, Mode, PROCESS, Way};
@@ -195,7 +196,9 @@ pub(crate) fn ended(address: Address, piece: Option<Piece>, code: CuResult) -> C
         return code;
     }
     if let Some(account) = process::account() {
-        if !pools::freed(&piece) {
+        if piece.bytes == 0 {
+            ipc::freed(&account, address);
+        } else if !pools::freed(&piece) {
             account.release(piece.bytes);
         }
         if account.slot().contexts() == 0 {

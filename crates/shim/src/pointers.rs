@@ -23,6 +23,7 @@ impl Owner {
     pub(crate) const NOBODY: Self = Self(0x7ffe);
     const POOL: u16 = 0x8000;
     const ARRAY: u16 = 0x4000;
+    const SHARED: u16 = 0x2000;
 
     /// The context at a place of the list.
     pub(crate) fn context(place: usize) -> Self {
@@ -32,6 +33,11 @@ impl Owner {
     /// The sparse array with a number, of which 13 bits must do: two that share them are let go of together.
     pub(crate) fn array(number: u64) -> Self {
         Self(Self::ARRAY | (u16::try_from(number & 0x1fff).unwrap_or(0)))
+    }
+
+    /// Memory of this owner that others may have opened.
+    pub(crate) const fn shared(self) -> Self {
+        Self(self.0 | Self::SHARED)
     }
 
     /// The pool at a place of the list.
@@ -72,6 +78,8 @@ pub(crate) enum Kind {
     External = 10,
     /// A graph that was made ready: what its nodes allocate.
     Graph = 11,
+    /// Memory that another process has let this one open.
+    Opened = 12,
 }
 
 impl Kind {

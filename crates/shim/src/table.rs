@@ -226,6 +226,10 @@ macro_rules! for_each_row {
             hook cuGreenCtxCreate: NeedsLease = crate::arguments::enter;
             hook cuGreenCtxDestroy: Frees = crate::arguments::enter;
             hook cuCtxSetLimit: Charges = crate::arguments::enter;
+            hook cuIpcGetMemHandle: Charges = crate::arguments::enter;
+            hook cuIpcOpenMemHandle: Charges = crate::arguments::enter;
+            hook cuIpcOpenMemHandle_v2: Charges = crate::arguments::enter;
+            hook cuIpcCloseMemHandle: Frees = crate::arguments::enter;
             hook cuImportExternalMemory: NeedsLease = crate::arguments::enter;
             hook cuDestroyExternalMemory: Frees = crate::arguments::enter;
 
@@ -382,7 +386,8 @@ pub const fn since(entry: Entry) -> u32 {
         Entry::cuDevicePrimaryCtxRelease_v2
         | Entry::cuDevicePrimaryCtxReset_v2
         | Entry::cuDevicePrimaryCtxSetFlags_v2
-        | Entry::cuGraphInstantiate_v2 => 11000,
+        | Entry::cuGraphInstantiate_v2
+        | Entry::cuIpcOpenMemHandle_v2 => 11000,
         Entry::cuCtxCreate_v3 | Entry::cuDeviceGetUuid_v2 => 11040,
         Entry::cuGetProcAddress_v2 | Entry::cuGetProcAddress_v2_ptsz => 12000,
         Entry::cuGraphAddNode_v2 => 12030,

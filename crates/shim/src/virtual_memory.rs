@@ -18,12 +18,13 @@ use crate::real::call;
 use crate::shares::{Key, key_of, key_of_file};
 use crate::table::Entry;
 
-/// What physical memory is known by here: its handle in 48 bits, so that it can be kept as a note, and [`EXTERNAL`] for
-/// memory of another API.
+/// What physical memory is known by here: its handle in 48 bits, so that it can be kept as a note, and a bit for memory
+/// from elsewhere.
 type Physical = u64;
 
-/// Tells memory of another API from the driver's own.
+/// Tells memory of another API, and memory that another process has let this one open, from the driver's own.
 pub(crate) const EXTERNAL: u64 = 1 << 56;
+pub(crate) const OPENED: u64 = 1 << 57;
 
 /// The 48 bits of a handle. Handles are addresses or numbers with the same upper bits, of which no two become one.
 pub(crate) fn folded(handle: u64) -> Physical {
@@ -48,7 +49,7 @@ fn write(kind: Kind, handle: u64, number: u64) {
     let _ = PROCESS.pointers.insert(kind.of(handle), Piece::note(number));
 }
 
-fn erase(kind: Kind, handle: u64) -> Option<u64> {
+pub(crate) fn erase(kind: Kind, handle: u64) -> Option<u64> {
     PROCESS.pointers.remove(kind.of(handle)).map(|piece| piece.bytes)
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn first(memory: Physical, place: Option<usize>, bytes: u64) {
 }
 
 /// One handle or mapping more. Whether the memory is known.
-fn retain(memory: Physical) -> bool {
+pub(crate) fn retain(memory: Physical) -> bool {
     let references = note(Kind::References, memory);
     if let Some(references) = references {
         write(Kind::References, memory, references + 1);
@@ -85,7 +86,7 @@ fn let_go(account: &Account, memory: Physical) {
 }
 
 /// Leaves a place, as a note says it.
-fn leave(account: &Account, place: Option<u64>) {
+pub(crate) fn leave(account: &Account, place: Option<u64>) {
     if let Some(place) = place.and_then(|place| usize::try_from(place - 1).ok()) {
         PROCESS.shares.leave(account, place);
     }
@@ -143,6 +144,7 @@ pub(crate) unsafe fn end(entry: Entry, arguments: &Arguments, account: &Account,
     match kind {
         Kind::Physical => let_go(account, folded(handle)),
         Kind::External => let_go(account, folded(handle) | EXTERNAL),
+        Kind::Opened => let_go(account, folded(handle) | OPENED),
         _ => account.release(erase(kind, handle).unwrap_or(0)),
     }
     // What was mapped into a sparse array is mapped there no more.

@@ -198,6 +198,11 @@ impl Running {
         self.input.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
+    /// Gives it a line.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
     /// Kills it, and waits until it is gone.
     pub(crate) fn kill(mut self) -> u32 {
         let pid = self.child.id();
