@@ -10,7 +10,7 @@
 //!                                             └──── outcome, node as is ◄──┘
 //! ```
 
-mod admission;
+pub mod admission;
 mod advert;
 pub mod cards;
 mod connect;

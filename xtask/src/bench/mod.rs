@@ -2,6 +2,7 @@
 //!
 //! Nothing here is a test: a missed bar is printed as missed. All figures are of the simulated driver.
 
+mod admission;
 mod check_config;
 mod control;
 mod core_limit;
@@ -25,6 +26,8 @@ pub(crate) use core_limit::Length;
 /// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
+    /// Answers to the API server about pods that share.
+    Admission,
     /// Judging dumps of nodes, beside jq and Python.
     CheckConfig,
     /// `gpupool control` on 5,000 nodes, all relabelled at once.
@@ -46,6 +49,7 @@ pub(crate) enum Group {
 impl Group {
     fn measure(self, dist: &Path, length: &core_limit::Length) -> anyhow::Result<()> {
         match self {
+            Self::Admission => admission::measure(),
             Self::CheckConfig => check_config::measure(dist),
             Self::Control => control::measure(dist),
             Self::CoreLimit => core_limit::measure(dist, length),

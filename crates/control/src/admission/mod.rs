@@ -26,7 +26,7 @@ type Asked = Json<AdmissionReview<DynamicObject>>;
 type Answer = Json<AdmissionReview<DynamicObject>>;
 
 /// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself.
-pub(crate) fn router(namespace: &str) -> Router {
+pub fn router(namespace: &str) -> Router {
     let own: Arc<str> = format!("system:serviceaccount:{namespace}:").into();
     Router::new()
         .route("/mutate/pods", post(mutate_pods))

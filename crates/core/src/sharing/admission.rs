@@ -44,8 +44,8 @@ impl Rewrite {
 
 /// Admits a pod or a template, or says why not.
 ///
-/// The limit is the incoming one where it differs from the request. Else it is what was applied with this update, if
-/// nobody changed the annotation itself; else the annotation's. What is stored already is not judged again: a rule that
+/// The limit is the incoming one where it differs from the request. Else it is that of the configuration which was applied
+/// with this update; else the annotation's. What is stored already is not judged again: a rule that
 /// is newer than an object must not stop others from changing it.
 pub fn admit(pod: &Pod, update: Option<Update<'_>>) -> Result<Admitted, Refusal> {
     let rewrite = rewrite(pod, update);
@@ -122,8 +122,7 @@ fn intended(
 ) -> Option<String> {
     let annotation = pod.limit_annotation(dimension);
     let written = written(container.amount(dimension));
-    let applied = update.filter(|update| update.old.limit_annotation(dimension) == annotation);
-    let applied = applied.and_then(|update| update.applied).and_then(|applied| {
+    let applied = update.and_then(|update| update.applied).and_then(|applied| {
         let same = applied.containers.iter().find(|other| other.name == container.name);
         let same = same.filter(|other| other.amount(dimension).is_asked())?;
         Some((self::written(same.amount(dimension)), applied.limit_annotation(dimension)))
