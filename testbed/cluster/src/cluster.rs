@@ -246,7 +246,12 @@ impl Cluster {
     }
 
     /// Starts a component that was killed, on the same address and data, and waits until it says that it is well.
+    ///
+    /// A node whose first process (`init@NODE`) was killed has lost all others with it, and stays off.
     pub fn start_again(&mut self, name: &str) -> Result<(), Error> {
+        if let Some(node) = name.strip_prefix("init@") {
+            return Err(Error::Off { node: node.to_owned() });
+        }
         let component = self.component(name)?;
         if component.pid().is_none() {
             component.start_again()?;

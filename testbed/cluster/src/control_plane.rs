@@ -12,6 +12,7 @@ use crate::address::HeldPort;
 use crate::authority::Credentials;
 use crate::component::Plan;
 use crate::home::write_private;
+use crate::host::PATH;
 use crate::network::{API_SERVICE, Network, SERVICES};
 use crate::place::Place;
 
@@ -230,6 +231,8 @@ impl Blueprint<'_> {
         let file = self.folder.join("kube-proxy.json");
         write_private(&file, &configuration.to_string())?;
         let mut plan = self.plan("kube-proxy", None);
+        // It looks for iptables there.
+        plan.environment.push(("PATH".into(), PATH.into()));
         plan.flag("--config", file);
         Ok(plan)
     }

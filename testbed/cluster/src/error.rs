@@ -157,6 +157,12 @@ pub enum Error {
         /// How many it can have.
         most: u8,
     },
+    /// A node's first process was killed, and everything on the node with it.
+    #[error("the node {node} is off and cannot be switched on again; start another cluster")]
+    Off {
+        /// The node.
+        node: String,
+    },
     /// There is no such component or node in the cluster.
     #[error("the cluster has no {name}; it has {present}")]
     Absent {

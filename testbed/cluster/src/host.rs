@@ -21,8 +21,8 @@ const OWN: &[&str] = &["run", "var/lib", "var/log"];
 /// Where the testbed's own files are on a node.
 const SETTINGS: &str = "run/testbed";
 
-/// What a node's programs find others by, whatever the caller's is.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What programs that run as root find others by, whatever the caller's is.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Becomes a node's first process: with a private view of the machine, it gives way to `init` ($2) once the node's
 /// folder ($1) is in place. What it makes at the end says that the node can be entered.

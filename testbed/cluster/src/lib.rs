@@ -17,7 +17,8 @@
 //! # Nodes with a kubelet
 //!
 //! [`Builder::kubelet_node`] adds a node with a real kubelet and a containerd of its own. That needs root; without it the
-//! error says so. Two nodes stand in about 10 seconds and a cluster with them takes about 1.3 GB.
+//! error says so. Two nodes stand in about 10 seconds and take about half a
+//! gigabyte with their control plane.
 //!
 //! **What a node is.** It has its own processes, mounts and network (namespaces), its own `/run`, `/var/lib` and
 //! `/var/log`, and the machine's programs and devices. A pod with `hostPID`, `hostPath` or `hostNetwork` sees its node as it

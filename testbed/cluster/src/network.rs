@@ -21,6 +21,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use crate::control_group::control_group;
+use crate::image::find_program;
 use crate::place::{Place, new_network};
 use crate::{Error, tied};
 
@@ -193,7 +194,7 @@ fn path(namespace: &File) -> String {
 
 /// Has iproute2 do this, one command a line.
 fn ip(place: &Place, commands: &str) -> Result<(), Error> {
-    let mut program = Command::new("ip");
+    let mut program = Command::new(find_program("ip")?);
     program.args(["-batch", "-"]);
     run(place, program, commands)
 }

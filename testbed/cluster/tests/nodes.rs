@@ -253,6 +253,7 @@ fn containers_survive_the_crash_of_every_component_and_the_cluster_goes_on() {
         cluster.kill(name).unwrap();
         cluster.start_again(name).unwrap();
     }
+    assert!(cluster.start_again("init@n1").unwrap_err().to_string().contains("n1 is off"));
     assert!(cluster.kill("kubelet@n2").unwrap_err().to_string().contains("kubelet@n1"));
 
     // With no node given, the scheduler has to be well too.
