@@ -200,6 +200,7 @@ entry! {
         record(event, &target(own(stream))?, flags)
     }
     cuEventQuery(event: Handle) {
+        capture::forbid()?;
         match moment(event)? {
             Moment::Never => Ok(()),
             Moment::Captured(..) => Err(CuError::CAPTURED_EVENT),

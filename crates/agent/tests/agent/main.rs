@@ -11,6 +11,7 @@
     reason = "this is all test code, its helpers included"
 )]
 
+mod core_limit;
 mod hostile;
 mod journal;
 mod leases;

@@ -32,6 +32,11 @@ impl Node {
         self.folder.path().join("agent.sock")
     }
 
+    /// The shared file of the simulated cards.
+    pub(crate) fn cards_state(&self) -> PathBuf {
+        self.folder.path().join("simgpu.state")
+    }
+
     pub(crate) fn journal(&self) -> PathBuf {
         self.folder.path().join("agent.journal")
     }

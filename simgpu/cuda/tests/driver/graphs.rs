@@ -309,6 +309,8 @@ fn spoiled() {
     };
     check("synchronise the stream", &mut || cu!(cuStreamSynchronize(stream)), 900);
     check("query the stream", &mut || cu!(cuStreamQuery(stream)), 900);
+    let event: Handle = get!(cuEventCreate(0));
+    check("query an event", &mut || cu!(cuEventQuery(event)), 900);
     check("synchronise all", &mut || cu!(cuCtxSynchronize()), 900);
     check("allocate", &mut || cu!(cuMemAlloc_v2(&raw mut pointer, 512)), 900);
     check("work in the legacy stream", &mut || launch(kernel, 0), 906);
