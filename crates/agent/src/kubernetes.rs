@@ -82,9 +82,22 @@ pub enum ClusterError {
     /// Containers would look for another socket.
     #[error("the socket {0} must be called {SOCKET_NAME}: containers look for that name in its directory")]
     SocketName(PathBuf),
+    /// Containers could read it.
+    #[error(
+        "the journal {0} lies in the socket's directory, which containers see: give another place with --state-dir"
+    )]
+    JournalInReach(PathBuf),
     /// No thread.
     #[error("cannot start a thread for the cluster: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// Whether the journal and its lock are out of the containers' sight.
+pub(crate) fn check_journal(journal: &Path, socket: &Path) -> Result<(), ClusterError> {
+    match socket.parent() {
+        Some(seen) if journal.starts_with(seen) => Err(ClusterError::JournalInReach(journal.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// Starts everything that speaks with the cluster. Gives the driver's end, and where to ask for pods.

@@ -134,7 +134,11 @@ pub enum AgentError {
 pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let socket = settings.surroundings.socket()?;
     settings.surroundings.prepare_directory(&socket)?;
-    let _socket_lock = Lock::claim(&socket)?;
+    // Containers see the directory of a cluster's socket: a lock file there could be held by one of them.
+    let _socket_lock = match settings.kubernetes {
+        Some(_) => kubernetes::check_journal(&settings.journal, &socket).map(|()| None)?,
+        None => Some(Lock::claim(&socket)?),
+    };
     let _journal_lock = Lock::claim(&settings.journal)?;
     let most_connections = raise_descriptor_limit();
     let probe = find_cards(&settings).await?;

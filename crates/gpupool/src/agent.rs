@@ -28,7 +28,8 @@ const CARDS: &str = "SIMGPU_CARDS";
 pub(crate) struct Args {
     #[arg(long, value_name = "PATH", help = SOCKET_HELP)]
     socket: Option<PathBuf>,
-    /// Directory of the journal and of simulated cards [default: that of the socket]
+    /// Directory of the journal and of simulated cards [default: that of the socket; with --kubernetes "state" in the
+    /// directory of --install-dir]
     #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
     /// The journal [default: in the state directory, named after the socket]
@@ -88,7 +89,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     surroundings.prepare_directory(&socket)?;
     let state = match &args.state_dir {
         Some(directory) => std::path::absolute(directory)?,
-        None => socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+        None => match args.cluster.state_directory() {
+            Some(directory) => directory,
+            None => socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+        },
     };
     std::fs::create_dir_all(&state)
         .with_context(|| format!("cannot make the state directory {}", state.display()))?;

@@ -55,11 +55,16 @@ fn a_pod_starts_hibernating_and_sees_the_cards(scene: &Scene) {
     }
     let shown = scene.shell("one", "nvidia-smi");
     assert!(shown.contains("NVIDIA-SMI"), "{shown}");
-    let listed = scene.shell("one", "nvidia-smi -L; cat /etc/ld.so.preload; ls /run/gpupool");
-    assert!(
-        listed.contains("GPU 0:") && listed.contains("libgpupool.so") && listed.contains("agent.sock"),
-        "{listed}"
+    let listed = scene.shell("one", "nvidia-smi -L; cat /etc/ld.so.preload");
+    assert!(listed.contains("GPU 0:") && listed.contains("libgpupool.so"), "{listed}");
+    assert_eq!(
+        scene.shell("one", "ls -A /run/gpupool"),
+        "agent.sock\n",
+        "a container needs no more, and sees no more"
     );
+    let denied = scene
+        .shell("one", "touch /run/gpupool/x /etc/ld.so.preload /usr/lib/gpupool/libgpupool.so 2>&1; true");
+    assert_eq!(denied.matches("Read-only file system").count(), 3, "{denied}");
     assert!(scene.status().leases.is_empty(), "NVML never takes a lease");
 }
 

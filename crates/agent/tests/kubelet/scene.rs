@@ -68,7 +68,7 @@ impl Scene {
 
     /// The agent's journal.
     pub(crate) fn journal(&self) -> PathBuf {
-        self.cluster.path_on(NODE, "/var/lib/gpupool/agent.journal").unwrap()
+        self.cluster.path_on(NODE, "/var/lib/gpupool/state/agent.journal").unwrap()
     }
 
     /// What the agent has said so far.
@@ -224,7 +224,7 @@ fn agent(cluster: &Cluster, dist: &std::path::Path) -> Child {
     command
         .args(["agent", "--kubernetes", "--node-name", NODE, "--kubeconfig"])
         .arg(cluster.kubeconfig())
-        .args(["--cdi-dir", "/run/cdi", "--driver-cdi", CDI_DEVICE, "--state-dir", "/var/lib/gpupool"])
+        .args(["--cdi-dir", "/run/cdi", "--driver-cdi", CDI_DEVICE])
         .args([
             "--metrics-address",
             &format!("0.0.0.0:{METRICS_PORT}"),

@@ -42,6 +42,11 @@ pub(super) struct Args {
 }
 
 impl Args {
+    /// With `--kubernetes`: the agent's own directory, out of the containers' sight.
+    pub(super) fn state_directory(&self) -> Option<PathBuf> {
+        self.kubernetes.then(|| self.install_dir.join("state"))
+    }
+
     /// What the agent is told; nothing without `--kubernetes`.
     pub(super) fn settings(
         &self,
