@@ -124,7 +124,7 @@ impl Case<'_> {
         let before = lateness(&pods);
         watch(&mut pods, &node.cards_state(), seconds)?;
         let late = lateness(&pods) - before;
-        for pod in pods.iter_mut() {
+        for pod in &mut pods {
             pod.end()?;
         }
         Ok(self.print(&pods, late / seconds_f64(seconds)))
@@ -214,9 +214,9 @@ fn watch(pods: &mut [Pod], state: &Path, seconds: usize) -> anyhow::Result<()> {
     for second in 1..=seconds {
         let end = start + Duration::from_secs(u64::try_from(second)?);
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        let uses = card.processes();
+        let processes = card.processes();
         for pod in pods.iter_mut() {
-            let used = uses.iter().find(|one| one.pid == Some(pod.process));
+            let used = processes.iter().find(|one| one.pid == Some(pod.process));
             pod.seconds.push(f64::from(used.context("a pod ended while it was measured")?.utilisation));
         }
     }
