@@ -12,6 +12,8 @@ use crate::step;
 const FILES: &[(&str, &str)] = &[
     ("release/gpupool", "bin/gpupool"),
     ("preload/libgpupool_shim.so", "lib/libgpupool.so"),
+    // For tests only: with points at which it stops.
+    ("stops/libgpupool_shim.so", "tests/libgpupool.so"),
     ("release/libcuda.so", "simgpu/libcuda.so.1"),
     ("release/libnvidia_ml.so", "simgpu/libnvidia-ml.so.1"),
     ("release/nvidia-smi", "simgpu/nvidia-smi"),
@@ -29,16 +31,8 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let mut arguments = vec!["build", "--release", "--locked", "--quiet"];
     arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
     step::succeed(&mut step::cargo(&arguments))?;
-    step::succeed(&mut step::cargo(&[
-        "rustc",
-        "--profile=preload",
-        "--locked",
-        "--quiet",
-        "--package=gpupool-shim",
-        "--lib",
-        "--crate-type=cdylib",
-        "--features=preload",
-    ]))?;
+    build_shim("--profile=preload", "--features=preload")?;
+    build_shim("--profile=stops", "--features=preload,stop-points")?;
 
     let target = target_folder();
     let dist = target.join("dist");
@@ -47,6 +41,19 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     }
     link_kubectl_plugin(&dist)?;
     Ok(dist)
+}
+
+fn build_shim(profile: &str, features: &str) -> anyhow::Result<()> {
+    step::succeed(&mut step::cargo(&[
+        "rustc",
+        profile,
+        "--locked",
+        "--quiet",
+        "--package=gpupool-shim",
+        "--lib",
+        "--crate-type=cdylib",
+        features,
+    ]))
 }
 
 /// The name under which kubectl finds the binary as its plugin: `kubectl gpupool …`.

@@ -4,7 +4,7 @@ use gpupool_wire::bucket::{Bucket, Rate};
 use gpupool_wire::ledger::{Ledger, Owner, Reservation, ReserveError, Slot};
 use gpupool_wire::limits::LimitsPage;
 
-use crate::sys;
+use crate::{stop, sys};
 
 /// The driver hands out plain memory in pieces of this many bytes; charging less would let a thousand small
 /// allocations take more than the limit. (Known of NVIDIA's drivers, and how the simulated cards count.)
@@ -77,7 +77,10 @@ impl Account {
     /// Announces `bytes`; refuses what does not fit.
     #[inline(never)]
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation<'static>, ReserveError> {
-        self.ledger.reserve(self.index, bytes, self.limit(), wait)
+        stop::at(b"reserving");
+        let reservation = self.ledger.reserve(self.index, bytes, self.limit(), wait);
+        stop::at(b"reserved");
+        reservation
     }
 
     /// Charges what the driver has taken already.
@@ -102,7 +105,9 @@ impl Account {
 
     /// Gives back what the driver gave back.
     pub(crate) fn release(&self, bytes: u64) {
+        stop::at(b"releasing");
         self.slot.release(bytes);
+        stop::at(b"released");
     }
 }
 

@@ -10,6 +10,7 @@ use crate::account::Account;
 use crate::code::{CuResult, INVALID_CONTEXT, NOT_FOUND};
 use crate::pointers::Kind;
 use crate::process::{self, Stage, Way};
+use crate::stop;
 use crate::table::{Class, Entry};
 use crate::{arrays, contexts, external, graphs, ipc, measured, memory, pools, real, virtual_memory};
 
@@ -28,8 +29,8 @@ impl Arguments {
 
     /// What the caller's stack holds: a structure that is passed as it is, up to 64 bytes.
     pub(crate) fn on_stack(&self) -> [u64; 8] {
-        let [.., a, b, c, d, e, f, g, h] = self.0;
-        [a, b, c, d, e, f, g, h].map(|word| word as u64)
+        let [_, _, _, _, _, _, stack @ ..] = self.0;
+        stack.map(|word| word as u64)
     }
 
     /// An argument as a number.
@@ -86,7 +87,10 @@ impl Arguments {
             let function: Any = core::mem::transmute::<*const (), _>(core::ptr::with_exposed_provenance(
                 real::callable(entry),
             ));
-            function(a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+            stop::at(b"calling");
+            let code = function(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+            stop::at(b"called");
+            code
         }
     }
 }

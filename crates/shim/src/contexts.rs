@@ -15,6 +15,7 @@ use crate::pointers::Owner;
 use crate::pools;
 use crate::process::{self, PROCESS, Way};
 use crate::real::call;
+use crate::stop;
 use crate::table::Entry;
 
 /// Most contexts that are told apart. Memory allocated in any beyond is charged until it is freed one by one.
@@ -155,8 +156,10 @@ unsafe fn finish(charge: Option<Charge>, code: CuResult, handle: *const Context)
             // SAFETY: the driver has just written it.
             let handle = word(unsafe { *handle });
             let bytes = reservation.bytes();
+            stop::at(b"called");
             account.slot().context_made();
             reservation.commit(bytes);
+            stop::at(b"committed");
             PROCESS.contexts.add(handle, bytes);
         }
     }

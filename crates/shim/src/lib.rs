@@ -58,6 +58,7 @@ mod process;
 mod real;
 mod resolve;
 mod shares;
+mod stop;
 mod sys;
 pub mod table;
 mod text;

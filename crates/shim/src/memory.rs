@@ -14,6 +14,7 @@ use crate::pointers::Piece;
 use crate::pools;
 use crate::process::{self, Mode, PROCESS, Way};
 use crate::real::call;
+use crate::stop;
 use crate::table::Entry;
 
 /// An address on the card.
@@ -42,6 +43,7 @@ pub(crate) fn finish(
     undo: fn(Address),
 ) -> CuResult {
     let Some(charge) = charge else { return code };
+    stop::at(b"called");
     if code != SUCCESS {
         return failed(charge, code);
     }
@@ -60,6 +62,7 @@ pub(crate) fn finish(
     } else {
         reservation.commit(taken);
     }
+    stop::at(b"committed");
     remember(&account, address, Piece { bytes: taken, owner: current_owner(&account) }, undo)
 }
 
@@ -186,6 +189,7 @@ pub(crate) unsafe extern "C" fn alloc_pitch_v1(
 /// address), is given back, or remembered again where the driver refused.
 #[inline(never)]
 pub(crate) fn ended(address: Address, piece: Option<Piece>, code: CuResult) -> CuResult {
+    stop::at(b"called");
     let Some(piece) = piece else {
         pools::settle_all();
         return code;

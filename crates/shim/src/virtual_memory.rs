@@ -16,6 +16,7 @@ use crate::pools::ON_DEVICE;
 use crate::process::{self, PROCESS};
 use crate::real::call;
 use crate::shares::{Key, key_of, key_of_file};
+use crate::stop;
 use crate::table::Entry;
 
 /// What physical memory is known by here: its handle in 48 bits, so that it can be kept as a note, and a bit for memory
@@ -127,6 +128,7 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments) -> CuResult {
         let bytes = charge.reservation.bytes();
         first(folded(arguments.written(0)), None, bytes);
         charge.reservation.commit(bytes);
+        stop::at(b"committed");
         code
     }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use agent::Agent;
+use rustix::process::{WaitId, WaitIdOptions};
 use tempfile::TempDir;
 
 /// Where the built artefacts are laid out.
@@ -157,6 +158,13 @@ pub(crate) fn finish(mut command: Command) -> Said {
     said
 }
 
+/// What a program that was told to stop somewhere has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Stopped,
+    Ended,
+}
+
 /// A program that runs beside the test.
 pub(crate) struct Running {
     pub(crate) child: Child,
@@ -201,6 +209,15 @@ impl Running {
     /// Gives it a line.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until it has stopped itself, or ended.
+    pub(crate) fn next_step(&self) -> Step {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // Left for whoever waits for its end.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = rustix::process::waitid(WaitId::Pid(pid), options).unwrap().unwrap();
+        if status.stopped() { Step::Stopped } else { Step::Ended }
     }
 
     /// Kills it, and waits until it is gone.
