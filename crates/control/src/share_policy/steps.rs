@@ -133,7 +133,9 @@ fn status(node: &Node, decision: &Decision, cards: &Pool, unreserved: &Amounts) 
         && allocatable.is_empty()
         && !touch
         && !give_back;
-    let tell = !conditions_stand && decision.refusal.is_some();
+    // The sentence names pods, which come and go; it is in the condition, and one Event says where to look.
+    let told_before = view.conditions[0].as_ref().map(|standing| &standing.reason[..]);
+    let tell = decision.refusal.as_ref().is_some_and(|refusal| told_before != Some(refusal.word()));
     (!nothing).then_some(StatusChange { conditions, percentages, allocatable, give_back, tell })
 }
 

@@ -354,3 +354,27 @@ async fn a_node_for_virtual_machines_and_one_that_is_full_share_nothing() {
     controller.end().await;
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_prints_the_steps_of_the_policy_too() {
+    let cluster = shared_cluster();
+    let mut scene = Scene::on(&cluster).await;
+    scene.add(&published("n"));
+    scene.run_pod("train", "n", &json!({ "nvidia.com/gpu": "1" })).await;
+    scene.ask_for("n", Some("static")).await;
+    let lines = async || {
+        let mut printed = Vec::new();
+        gpupool_control::dry_run(&scene.client, &sandbox(), &mut printed).await.unwrap();
+        String::from_utf8(printed).unwrap()
+    };
+    let refused = lines().await;
+    assert!(refused.contains("\"reason\":\"ExclusivePodsOnNode\"") && !refused.contains("144"), "{refused}");
+    scene.delete_pod("train").await;
+    let followed = lines().await;
+    let order = ["\"gpupool.io/share-policy\":\"static\"", "\"cpu\":\"144\"", "gpu share policy is static."];
+    let places =
+        order.map(|text| followed.find(text).unwrap_or_else(|| panic!("{text} is not in {followed}")));
+    assert!(places[0] < places[1] && places[0] < places[2], "{followed}");
+    assert!(scene.shown("n").await.in_force.is_none());
+    scene.end().await;
+}

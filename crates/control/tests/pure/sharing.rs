@@ -60,6 +60,23 @@ fn marks_come_before_the_status_and_both_once() {
 }
 
 #[test]
+fn a_card_that_is_lost_counts_in_capacity_and_not_in_allocatable() {
+    let (_, mut shared, _) = settle(node(false, Some("share-pool")), &Cluster::default());
+    let amounts = |node: &Node| {
+        let lists = node.share.percentages.clone();
+        lists.map(|list| list.into_values().map(|one| one.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(amounts(&shared), [["200", "200"], ["200", "200"]]);
+    shared.share.pool_cards = Some(
+        r#"[{"uuid":"GPU-a","index":0,"healthy":true},{"uuid":"GPU-b","index":1,"healthy":false}]"#
+            .to_owned(),
+    );
+    let (_, after, _) = settle(shared, &Cluster::default());
+    assert_eq!(amounts(&after), [["200", "200"], ["100", "100"]]);
+    assert_eq!(cpu(&after), "28");
+}
+
+#[test]
 fn nothing_is_decided_while_the_pods_are_not_known() {
     let unknown = Node { load: None, ..node(true, Some("static")) };
     assert_eq!(plan(&unknown, &Cluster::default()).write, None);
@@ -110,6 +127,12 @@ fn a_refusal_is_told_once() {
         [("ExclusivePodsOnNode", "pod a/b asks for whole cards on the node: delete or move it first")]
     );
     assert_eq!(plan(&after, &Cluster::default()).write, None);
+    // Another pod is in the way now: the condition says so, and no second Event.
+    let mut other = after;
+    other.load = Some(Load { exclusive: ["a/c".to_owned()].into(), ..Load::default() });
+    let (writes, after, _) = settle(other, &Cluster::default());
+    assert!(writes.len() == 1 && writes[0].told().is_none(), "{writes:?}");
+    assert!(after.share.conditions[0].as_ref().unwrap().message.contains("a/c"));
 }
 
 fn policy() -> impl Strategy<Value = Option<&'static str>> {
