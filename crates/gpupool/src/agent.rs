@@ -38,9 +38,8 @@ pub(crate) struct Args {
     /// Simulated cards instead of real ones: how many, or which, such as 2xA100-80GB,1xT4
     #[arg(long, value_name = "CARDS")]
     simulated_cards: Option<String>,
-    /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
-    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
-    metrics_address: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsArgs,
     /// How programs share the cards
     #[arg(long, value_enum, default_value_t = PolicyOption::SharePool)]
     policy: PolicyOption,
@@ -59,9 +58,6 @@ pub(crate) struct Args {
     /// Let programs use what nobody else uses of a card, beyond their core limits; a program alone on a card has all of it
     #[arg(long)]
     work_conserving: bool,
-    /// Leave DCGM_FI_DEV_GPU_UTIL and DCGM_FI_DEV_FB_USED out of the metrics: for machines where NVIDIA's exporter runs
-    #[arg(long)]
-    no_device_metrics: bool,
     /// This machine's name in the metrics [default: the host's name]; with --kubernetes its node's
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -71,6 +67,18 @@ pub(crate) struct Args {
     evict_unaccounted: bool,
     #[command(flatten)]
     cluster: cluster::Args,
+}
+
+/// What the agent measures for others.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct MetricsArgs {
+    /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
+    metrics_address: Option<SocketAddr>,
+    /// Leave out what each pod uses of its card: for machines where NVIDIA's exporter says it
+    #[arg(long)]
+    no_device_metrics: bool,
 }
 
 /// `--policy`.
@@ -118,8 +126,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             idle_release: args.idle_release.map(millis),
         },
         work_conserving: args.work_conserving,
-        metrics: args.metrics_address,
-        device_metrics: !args.no_device_metrics,
+        metrics: args.metrics.metrics_address,
+        device_metrics: !args.metrics.no_device_metrics,
         node: args.node_name.unwrap_or_else(host_name),
         evict_unaccounted: args.evict_unaccounted,
     };
