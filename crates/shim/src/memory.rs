@@ -7,7 +7,7 @@ use core::ffi::c_uint;
 
 use crate::account::{Account, Charge, rounded};
 use crate::arguments::Arguments;
-use crate::code::{CuResult, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::code::{CuResult, OUT_OF_MEMORY, SUCCESS};
 use crate::contexts::current_owner;
 use crate::ipc;
 use crate::pointers::Piece;
@@ -271,13 +271,10 @@ pub(crate) unsafe extern "C" fn info_v1(free: *mut c_uint, total: *mut c_uint) -
     if let Err(code) = process::context_possible() {
         return code;
     }
-    if free.is_null() || total.is_null() {
-        return INVALID_VALUE;
-    }
     // SAFETY: the caller's arguments; what the driver wrote is read and written again.
     unsafe {
         let code = call!(Entry::cuMemGetInfo, free => *mut c_uint, total => *mut c_uint);
-        if code == SUCCESS {
+        if code == SUCCESS && !free.is_null() && !total.is_null() {
             let (left, limit) = seen(u64::from(*free), u64::from(*total));
             *free = u32::try_from(left).unwrap_or(u32::MAX);
             *total = u32::try_from(limit).unwrap_or(u32::MAX);
