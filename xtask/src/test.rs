@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use crate::step::{self, Steps};
-use crate::{clients, dist, lab, setup};
+use crate::{clients, device_check, dist, lab, setup};
 
 /// The crates with tests that need root.
 const FOR_ROOT: &[&str] = &[
@@ -58,6 +58,7 @@ pub(crate) fn run() -> ExitCode {
             });
         }
         steps.run("clients", || clients::check(dist));
+        steps.run("device-check, rehearsed", || device_check::rehearse(dist));
         steps.run("lab", || lab::check(dist));
     }
     let passed = steps.summary();

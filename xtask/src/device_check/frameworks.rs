@@ -15,23 +15,23 @@ const FRAMEWORKS: [(&str, &str, &str); 2] =
     [("torch==2.15.0", "torch", "pytorch.py"), ("cupy-cuda13x==14.2.0", "cupy", "cupy_arrays.py")];
 
 /// Where the frameworks come from.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Frameworks {
-    /// A Python that has PyTorch and CuPy already, or one of them [default: python3; what it lacks is installed]
+    /// A Python that has the frameworks already, or one of them [default: python3; what it lacks is installed]
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// Install PyTorch and CuPy from the wheels in this folder, not from PyPI
+    /// Install them from the wheels in this folder, without a network
     #[arg(long, value_name = "FOLDER")]
     wheels: Option<PathBuf>,
-    /// Leave PyTorch and CuPy out
-    #[arg(long)]
-    no_frameworks: bool,
+    /// Leave them out
+    #[arg(long = "no-frameworks")]
+    left_out: bool,
 }
 
 impl Frameworks {
     /// Runs every framework's script bare and under gpupool; what is wrong, one sentence each.
     pub(super) fn check(&self, kit: &Kit, node: &Node) -> Vec<String> {
-        if self.no_frameworks {
+        if self.left_out {
             eprintln!("PyTorch and CuPy: left out, as asked");
             return Vec::new();
         }

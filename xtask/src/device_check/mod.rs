@@ -71,6 +71,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The rehearsal on the simulated card, as one of the project's tests.
+pub(crate) fn rehearse(dist: &Path) -> anyhow::Result<()> {
+    let folder = kit::default_folder();
+    let kit = Kit::lay_out(dist, &folder)?;
+    let check = Check { simulated: true, start: Instant::now(), faults: Vec::new() };
+    if !check.run(&kit, &folder, &Frameworks::default())? {
+        bail!("the rehearsal found faults");
+    }
+    Ok(())
+}
+
 /// One run.
 struct Check {
     simulated: bool,

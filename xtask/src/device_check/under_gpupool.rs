@@ -73,7 +73,7 @@ fn limits(kit: &Kit, node: &Node, record: &Record) -> anyhow::Result<Vec<String>
     for family in FAMILIES {
         let held = Held::take(kit, node, family, limit + 16 * STEP)?;
         let (code, got) = (&held.answer["code"], held.answer["got"].as_u64().unwrap_or(0));
-        let unaccounted = held.unaccounted(node)?;
+        let unaccounted = unaccounted(node)?;
         eprintln!("  {family}: {got} of {limit} bytes, then code {code}; unaccounted {unaccounted} bytes");
         if *code != json!(2) {
             faults.push(format!("{family}: refused with {code}, not with 2 (out of memory)"));
@@ -103,22 +103,22 @@ impl Held {
         Ok(Self { child, answer })
     }
 
-    /// What NVML shows of the pod and its ledger does not count, once the agent has looked at what is held now.
-    fn unaccounted(&self, node: &Node) -> anyhow::Result<Value> {
-        // It looks once a second: the last look but one may have been on its way.
-        std::thread::sleep(Duration::from_millis(2500));
-        let hold = node.status()?["pods"][0]["hold"].clone();
-        if hold["memory"] == "unused" {
-            bail!("the agent does not see the pod in NVML");
-        }
-        Ok(hold["unaccountedBytes"].clone())
-    }
-
     fn end(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         self.child.wait()?;
         Ok(())
     }
+}
+
+/// What NVML shows of the only pod and its ledger does not count, once the agent has looked at what is held now.
+fn unaccounted(node: &Node) -> anyhow::Result<Value> {
+    // It looks once a second: the last look but one may have been on its way.
+    std::thread::sleep(Duration::from_millis(2500));
+    let hold = node.status()?["pods"][0]["hold"].clone();
+    if hold["memory"] == "unused" {
+        bail!("the agent does not see the pod in NVML");
+    }
+    Ok(hold["unaccountedBytes"].clone())
 }
 
 fn wait_for_no_pod(node: &Node) -> anyhow::Result<()> {
