@@ -12,6 +12,7 @@ mod admission;
 mod policy;
 mod reservation;
 mod scene;
+mod served;
 
 use std::time::Duration;
 

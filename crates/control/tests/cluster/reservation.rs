@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Node as KubeNode;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::admission::Served;
 use crate::scene::{Scene, eventually, shared_cluster};
+use crate::served::Served;
 
 impl Scene<'_> {
     /// A node as a kubelet makes it: no annotation of ours, a kubelet's version.
