@@ -19,6 +19,7 @@ fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_
     a_pod_whose_time_is_up_makes_room_and_both_are_told(&scene);
     a_pod_may_run_on_another_card_the_next_time(&scene);
     a_lost_card_is_not_given_out_until_it_is_back(&scene);
+    a_main_process_that_is_ended_comes_back_as_its_pod_says(&scene);
     a_program_asks_for_a_card_and_for_nothing_else(&scene);
     a_kubelet_that_starts_again_gets_the_plugins_back(&mut scene);
     a_node_changes_its_policy_when_the_last_pod_has_ended(&scene);
@@ -168,6 +169,22 @@ fn a_lost_card_is_not_given_out_until_it_is_back(scene: &Scene) {
     });
     card.recover();
     scene.until("200 percent of each", || scene.allocatable() == ["200", "200"]);
+}
+
+fn a_main_process_that_is_ended_comes_back_as_its_pod_says(scene: &Scene) {
+    let program = ["bash", "-c", "exec gpupool demo-program < <(exec sleep 1000h)"];
+    scene.create_with(&program, "main", "share-pool", 10, 100);
+    scene.until("main to run", || state(scene, "main") == RUNNING);
+    let used = scene.status().leases[0].card;
+    let card = scene.cards().card(usize::try_from(used).unwrap()).unwrap();
+    card.lose();
+    // The agent ends the GPU process; that it was the container's first is the kubelet's affair.
+    let restarts = || scene.object("pod", "main")["status"]["containerStatuses"][0]["restartCount"].as_u64();
+    scene.until("its container to start again", || restarts() >= Some(1));
+    card.recover();
+    scene.until("main to run again", || state(scene, "main") == RUNNING);
+    scene.cluster.kubectl(["delete", "pod", "main", "--timeout=240s"]).unwrap();
+    scene.until("its card to be free", || scene.status().leases.is_empty());
 }
 
 fn a_program_asks_for_a_card_and_for_nothing_else(scene: &Scene) {

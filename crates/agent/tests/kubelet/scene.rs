@@ -98,6 +98,11 @@ impl Scene {
     /// Creates a pod on the node, as the admission webhook leaves it: limits equal to requests, the real limit in
     /// the annotations.
     pub(crate) fn create(&self, name: &str, policy: &str, request: u32, limit: u32) {
+        self.create_with(&["sleep", "1000h"], name, policy, request, limit);
+    }
+
+    /// The same with a container that runs this.
+    pub(crate) fn create_with(&self, command: &[&str], name: &str, policy: &str, request: u32, limit: u32) {
         let resources = json!({
             "cpu": "1", "memory": "1Gi",
             "alibabacloud.com/gpu-core.percentage": request,
@@ -117,7 +122,7 @@ impl Scene {
             },
             "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
                 "name": "demo", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep"], "args": ["1000h"],
+                "command": command,
                 "resources": {"requests": resources, "limits": resources},
             }]},
         });
