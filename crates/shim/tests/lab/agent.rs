@@ -206,6 +206,13 @@ impl Agent {
         self.ledger().reclaim(slot).unwrap()
     }
 
+    /// Takes back the slots of all processes, which must be dead.
+    pub(crate) fn bury_all(&self) {
+        for (_, slot) in self.shared.state.lock().unwrap().slots.drain() {
+            self.ledger().reclaim(slot).unwrap();
+        }
+    }
+
     /// Dies: the socket is gone, every connection ends. Pages stay, as a restarted agent takes them back.
     pub(crate) fn die(&self) {
         let mut state = self.shared.state.lock().unwrap();

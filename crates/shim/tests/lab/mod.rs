@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the room is part of the tests")]
 
 pub(crate) mod agent;
+pub(crate) mod every;
 pub(crate) mod table;
 
 use std::io::{BufRead, BufReader, Read, Write};
