@@ -8,6 +8,7 @@
     reason = "this is all test code, its helpers included"
 )]
 
+mod agreement;
 mod demo;
 mod ends;
 mod held;
