@@ -21,13 +21,8 @@ use crate::table::{Class, Entry};
 
 const _: () = assert!(offset_of!(Process, targets) == 0);
 
-/// Where a row's target lies in the state.
-pub(crate) const fn target_offset(entry: Entry) -> usize {
-    entry.index() * 8
-}
-
 /// Where the address of the mark lies in the state.
-pub(crate) const MARK_OFFSET: usize = offset_of!(Process, submitted);
+const MARK_OFFSET: usize = offset_of!(Process, submitted);
 
 /// A gate's body: go where every gate goes.
 macro_rules! gate {
@@ -62,18 +57,9 @@ macro_rules! launch {
     ($entry:expr) => {
         core::arch::naked_asm!(
             "mov eax, {row}",
-            "mov r11, qword ptr [rip + {state} + {target}]",
-            "test r11, r11",
-            "je {slow}",
-            "mov r10, qword ptr [rip + {state} + {mark}]",
-            "cmp dword ptr [r10], 0",
-            "je {slow}",
-            "jmp r11",
-            state = sym $crate::process::PROCESS,
-            target = const $crate::trampolines::target_offset($entry),
-            mark = const $crate::trampolines::MARK_OFFSET,
+            "jmp {submit}",
             row = const $entry.index(),
-            slow = sym $crate::trampolines::not_open,
+            submit = sym $crate::trampolines::submit,
         )
     };
 }
@@ -97,6 +83,24 @@ pub(crate) unsafe extern "C" fn pass() {
         "je {slow}",
         "jmp r11",
         state = sym PROCESS,
+        slow = sym not_open,
+    )
+}
+
+/// The same for launches, which go straight on only while the mark for submitted work is set.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn submit() {
+    naked_asm!(
+        "lea r11, [rip + {state}]",
+        "mov r10, qword ptr [r11 + {mark}]",
+        "mov r11, qword ptr [r11 + 8 * rax]",
+        "test r11, r11",
+        "je {slow}",
+        "cmp dword ptr [r10], 0",
+        "je {slow}",
+        "jmp r11",
+        state = sym PROCESS,
+        mark = const MARK_OFFSET,
         slow = sym not_open,
     )
 }

@@ -11,6 +11,9 @@ use std::process::Command;
 use lab::agent::{Answer, Heard};
 use lab::{Lab, Running, finish, shim};
 
+/// Bytes that the program's code takes on the card, from its first launch on.
+const MODULE: u64 = 64 << 10;
+
 #[test]
 fn a_child_of_a_fork_starts_from_nothing_under_its_own_number() {
     let lab = Lab::new("1xSim-4GB");
@@ -94,7 +97,7 @@ fn a_running_program_goes_on_without_the_agent_and_comes_back_with_its_lease() {
     assert!(
         heard.iter().any(|heard| matches!(heard, Heard::Hello { resume: Some(1), with_ledger: true, .. }))
     );
-    assert_eq!(lab.agent.ledger().charged(), (64 << 20) + 1_000_448 + 2_000_384 + 512);
+    assert_eq!(lab.agent.ledger().charged(), (64 << 20) + MODULE + 1_000_448 + 2_000_384 + 512);
     let said = running.end();
     assert_eq!((said.out, said.err), (vec!["alloc=0".to_owned()], String::new()));
 }
@@ -215,7 +218,7 @@ fn errors_of_the_driver_reach_the_program_and_charge_nothing() {
     let said = finish(command);
     // What could not be freed is still there, and still charged.
     let limit = lab.agent.limits().memory_bytes;
-    let info = format!("info=0 {} {limit}", limit - (64 << 20) - 4096);
+    let info = format!("info=0 {} {limit}", limit - (64 << 20) - MODULE - 4096);
     assert_eq!(said.out[2..], ["alloc=2", "alloc=0", "free=700", "launch=0", &info]);
     let mut command = lab.gpu("init retain retain release");
     command.env("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=2@1");
