@@ -56,9 +56,10 @@ pub(crate) struct Length {
     /// Core limit: so many seconds for every mix and kernel
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     seconds: usize,
-    /// Core limit: every third mix, few and many blocks in turn, 6 seconds each unless told otherwise
+    /// Core limit: every third mix, few and many blocks in turn, 6 seconds each unless told otherwise; sharing: fewer
+    /// pods, groups and hand-overs
     #[arg(long)]
-    short: bool,
+    pub(super) short: bool,
 }
 
 /// One mix with one kernel.

@@ -88,6 +88,11 @@ impl Node {
         command
     }
 
+    /// The agent's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.agent.id()
+    }
+
     /// The file in which the cards' state is shared.
     pub(crate) fn cards_state(&self) -> PathBuf {
         self.folder.path().join("simgpu.state")

@@ -11,6 +11,7 @@ pub(crate) mod machine;
 mod node_dump;
 mod pool;
 mod report;
+mod sharing;
 mod shim;
 mod start;
 mod turns;
@@ -38,6 +39,9 @@ pub(crate) enum Group {
     Extender,
     /// Events a second of the pool, with 1,000 pods on 16 cards.
     Pool,
+    /// Sharing on a cluster with real kubelets (needs root), and many groups on one agent: admission, hand-overs between
+    /// pods, an idle agent.
+    Sharing,
     /// What the shim adds to a call: launches, allocations, looking up entry points; then what `core-limit` measures.
     Shim,
     /// Starting programs: `true` under the shim, `gpupool run -- true`, 32 contexts at once.
@@ -55,6 +59,7 @@ impl Group {
             Self::CoreLimit => core_limit::measure(dist, length),
             Self::Extender => extender::measure(),
             Self::Pool => pool::measure(),
+            Self::Sharing => sharing::measure(dist, length.short),
             Self::Shim => {
                 shim::measure(dist)?;
                 core_limit::measure(dist, length)
@@ -67,8 +72,11 @@ impl Group {
 
 /// Measures the named groups, or all.
 pub(crate) fn run(groups: &[Group], length: &core_limit::Length) -> anyhow::Result<()> {
-    let dist = dist::build()?;
+    let dist = dist::given_or_built()?;
     report::head(&machine::describe());
+    if std::env::var_os("GPUPOOL_DIST").is_some() {
+        report::note(&format!("programs of {}, however they were built", dist.display()));
+    }
     // The core limit is part of what is measured of the shim.
     let wanted = |group: Group| match group {
         Group::CoreLimit => groups.contains(&group) && !groups.contains(&Group::Shim),

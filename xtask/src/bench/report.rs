@@ -100,6 +100,7 @@ pub(crate) fn print(line: &Line) {
 fn beside(bare: Figure, ours: Figure) -> String {
     match (bare, ours) {
         (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours)) if bare < 2.0 * ours => duration(ours - bare),
+        (Figure::Bytes(bare), Figure::Bytes(ours)) if bare < ours => bytes(ours - bare),
         (Figure::Nanoseconds(bare), Figure::Nanoseconds(ours))
         | (Figure::Bytes(bare), Figure::Bytes(ours)) => {
             format!("{:.1} × less", bare / ours)

@@ -83,18 +83,29 @@ fn hand_overs(node: &Node, program: &Path, how: &str, end: impl Fn(&mut Turn)) -
 
 /// The program that `gpupool run` started: its only child.
 fn gpu_process(turn: &Turn) -> anyhow::Result<OwnedFd> {
-    let pid = i32::try_from(machine::program_under(&turn.child)?).context("a process id is 31 bits long")?;
+    pidfd_of(machine::program_under(&turn.child)?)
+}
+
+/// A process as something that can be waited for and signalled, whoever's child it is.
+pub(super) fn pidfd_of(process: u32) -> anyhow::Result<OwnedFd> {
+    let pid = i32::try_from(process).context("a process id is 31 bits long")?;
     let pid = Pid::from_raw(pid).context("a process id is positive")?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Waits for the process to end; gives the monotonic time in nanoseconds at which this was seen.
-fn wait_for_exit(pidfd: &OwnedFd) -> anyhow::Result<f64> {
+pub(super) fn wait_for_exit(pidfd: &OwnedFd) -> anyhow::Result<f64> {
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None)?;
+    Ok(monotonic())
+}
+
+/// The monotonic time in nanoseconds, as programs in pods have it too.
+pub(super) fn monotonic() -> f64 {
     let now = clock_gettime(ClockId::Monotonic);
     #[allow(
         clippy::cast_precision_loss,
         reason = "nanoseconds since boot lose nothing that matters in 53 bits"
     )]
-    Ok(now.tv_sec as f64 * 1e9 + now.tv_nsec as f64)
+    let nanoseconds = now.tv_sec as f64 * 1e9 + now.tv_nsec as f64;
+    nanoseconds
 }
