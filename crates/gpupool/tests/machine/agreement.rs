@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::node::{Node, dist};
 
 /// What a context of the simulated cards takes, and what the program takes beside it, in MiB: plain, managed, an array, a
-/// pool's two steps, physical memory.
-const USED: u64 = (256 + 100 + 7 + 16 + 64 + 30) << 20;
+/// pool, physical memory.
+const USED: u64 = (256 + 100 + 7 + 16 + 50 + 30) << 20;
 
 /// What NVML says of the first card outside of every pod.
 fn used_on_card(node: &Node) -> u64 {
