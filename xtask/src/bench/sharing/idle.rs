@@ -18,9 +18,7 @@ pub(super) fn measure(stage: &Stage, pods: usize) -> anyhow::Result<()> {
         (1..=pods).map(|number| Pod::new(format!("idle-{number}"), NODE, "exec sleep infinity")).collect();
     stage.apply(&idle)?;
     let (running, took) = wait_for_pods(stage, pods)?;
-    if running < pods {
-        report::note(&format!("agent on a node: {running} of {pods} pods run after {} s", took.as_secs()));
-    }
+    report::note(&format!("agent on a node: {running} of {pods} pods run after {} s", took.as_secs()));
     // They have just started; what that made the agent do is over soon.
     thread::sleep(Duration::from_secs(5));
     let ours = taken(stage)?;
