@@ -121,9 +121,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let started = Instant::now();
         while !holds() {
-            if started.elapsed() > PATIENCE {
-                panic!("{what}: this did not come; {}", told(&self.kubectl));
-            }
+            assert!(started.elapsed() <= PATIENCE, "{what}: this did not come; {}", told(&self.kubectl));
             thread::sleep(Duration::from_millis(200));
         }
     }

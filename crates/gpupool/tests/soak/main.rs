@@ -1,0 +1,121 @@
+//! 20 pods contend for 4 cards on two real kubelets while what they depend on is killed at random.
+//!
+//! Every few seconds one of agent, control, kubelet, containerd, API server, scheduler or a pod is killed. Safety is
+//! watched all along from the outside, in the simulated cards themselves: no card is promised twice, no pod takes more
+//! memory than its limit, and whoever has a context belongs to a pod. When the killing stops, every pod must get its
+//! turn.
+//!
+//! `GPUPOOL_SOAK_SEED` repeats a run as far as a seed can; `GPUPOOL_SOAK_SECONDS` makes it longer (`cargo xtask soak`).
+//! Needs root, and what `cargo xtask dist` built (`GPUPOOL_DIST`).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a surprise is a failure")]
+
+mod cards;
+mod pods;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use gpupool_testbed::{Cluster, KubeletNode, NAMESPACE, Product};
+use serde_json::json;
+
+use cards::Watch;
+use pods::Pods;
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+const PODS: usize = 20;
+/// How long things are killed before there is quiet, and how long the quiet is.
+const KILLING: Duration = Duration::from_secs(30);
+/// How long nothing may move before the run counts as stuck.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+#[test]
+fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
+    let seed = setting("GPUPOOL_SOAK_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seconds = setting("GPUPOOL_SOAK_SECONDS").unwrap_or(60);
+    eprintln!("soak: GPUPOOL_SOAK_SEED={seed} for {seconds} s");
+    let mut rng = Rng::with_seed(seed);
+    let mut cluster = start();
+    let watch = Watch::start(&cluster, &NODES);
+    let mut pods = Pods::new(cluster.kubectl_handle(), watch.limits());
+    for _ in 0..PODS {
+        pods.add(&mut rng);
+    }
+    everybody_gets_a_turn(&watch, &mut pods);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut kills, mut stretches) = (0, 0);
+    while Instant::now() < end {
+        let killing = Instant::now() + KILLING;
+        while Instant::now() < killing {
+            kill_something(&mut cluster, &mut pods, &mut rng);
+            kills += 1;
+            watch.check();
+            thread::sleep(Duration::from_millis(rng.u64(500..3000)));
+        }
+        everybody_gets_a_turn(&watch, &mut pods);
+        stretches += 1;
+    }
+    let looks = watch.finish();
+    eprintln!("soak: {kills} kills, {stretches} quiet stretches, {looks} looks, 0 violations");
+    assert!(looks > 100, "{looks} looks at the cards are too few to say anything");
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+fn start() -> Cluster {
+    let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
+    let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
+    let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
+    let mut builder =
+        Cluster::builder().image(product.image().unwrap()).image(product.published_image().unwrap());
+    for node in NODES {
+        builder = builder.kubelet_node(
+            KubeletNode::new(node)
+                .label("alibabacloud.com/gpu-share-policy", "share-pool")
+                .cards(product.cards("2")),
+        );
+    }
+    let mut cluster = builder.start().unwrap_or_else(|failure| panic!("{failure}"));
+    let values = json!({"agent": {"durationUnit": "1s", "extraArgs": ["--grace=2s"]}});
+    product.install(&mut cluster, &values).unwrap_or_else(|failure| panic!("{failure}"));
+    let quick = r#"alibabacloud.com/gpu-share-qos-config={"podMaxDurationMinutes": 10}"#;
+    cluster.kubectl(["annotate", "nodes", "--all", quick]).unwrap();
+    cluster
+}
+
+/// Waits until every pod has held a card since now.
+fn everybody_gets_a_turn(watch: &Watch, pods: &mut Pods) {
+    let started = Instant::now();
+    watch.forget_turns();
+    loop {
+        watch.check();
+        pods.replace_finished();
+        let waiting = pods.without(&watch.turns());
+        if waiting.is_empty() {
+            return;
+        }
+        let late = started.elapsed() > PATIENCE;
+        assert!(!late, "these pods got no turn in {PATIENCE:?}: {waiting:?}\n{}", pods.told());
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn kill_something(cluster: &mut Cluster, pods: &mut Pods, rng: &mut Rng) {
+    let node = NODES[rng.usize(0..NODES.len())];
+    let component = match rng.u32(0..8) {
+        0 => format!("kubelet@{node}"),
+        1 => format!("containerd@{node}"),
+        2 => "kube-apiserver".to_owned(),
+        3 => "kube-scheduler".to_owned(),
+        4 | 5 => return pods.kill_one_of(NAMESPACE, "app=gpupool-agent", rng),
+        6 => return pods.kill_one_of(NAMESPACE, "app=gpupool-control", rng),
+        _ => return pods.replace_one(rng),
+    };
+    cluster.kill(&component).unwrap_or_else(|failure| panic!("{failure}"));
+    thread::sleep(Duration::from_millis(rng.u64(100..4000)));
+    cluster.start_again(&component).unwrap_or_else(|failure| panic!("{failure}"));
+}

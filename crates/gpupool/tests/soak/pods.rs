@@ -1,0 +1,144 @@
+//! The pods that contend.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use gpupool_testbed::{Kubectl, PUBLISHED_IMAGE};
+use serde_json::{Value, json};
+
+use crate::PATIENCE;
+use crate::cards::Limits;
+
+/// Takes the card for a short while, again and again; a round that was cut short is followed by the next.
+const PROGRAM: &str = "while true; do gpu init retain alloc 100000000 sleep $((RANDOM % 1500 + 200)); \
+                       sleep 0.$((RANDOM % 9)); done";
+
+#[derive(Debug)]
+struct Pod {
+    name: String,
+    uid: String,
+}
+
+/// The pods, as they were made.
+pub(crate) struct Pods {
+    kubectl: Kubectl,
+    limits: Limits,
+    alive: Vec<Pod>,
+    made: usize,
+    limit_of_next: u32,
+}
+
+impl Pods {
+    pub(crate) fn new(kubectl: Kubectl, limits: Limits) -> Self {
+        Self { kubectl, limits, alive: Vec::new(), made: 0, limit_of_next: 50 }
+    }
+
+    /// Makes a pod. Its limit is known to the watch before its program can run: the pod has a gate until then.
+    pub(crate) fn add(&mut self, rng: &mut Rng) {
+        let limit = [30, 50, 100][rng.usize(0..3)];
+        self.limit_of_next = limit;
+        self.add_with(limit);
+    }
+
+    fn add_with(&mut self, limit: u32) {
+        self.made += 1;
+        let name = format!("pod-{}", self.made);
+        let percentages = |value: u32| {
+            json!({
+                "alibabacloud.com/gpu-core.percentage": value.to_string(),
+                "alibabacloud.com/gpu-memory.percentage": value.to_string(),
+            })
+        };
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
+                },
+            },
+            "spec": {
+                "schedulingGates": [{"name": "test/counted"}],
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{
+                    "name": "main", "image": PUBLISHED_IMAGE, "command": ["bash", "-c", PROGRAM],
+                    "resources": {"requests": percentages(10), "limits": percentages(limit)},
+                }],
+            },
+        });
+        self.insist(&["apply", "-f", "-"], &pod.to_string());
+        let uid = self.insist(&["get", "pod", &name, "-o", "jsonpath={.metadata.uid}"], "");
+        self.limits.lock().unwrap().insert(uid.clone(), limit);
+        self.insist(&["patch", "pod", &name, "--type=merge", "-p", r#"{"spec":{"schedulingGates":[]}}"#], "");
+        self.alive.push(Pod { name, uid });
+    }
+
+    /// Deletes a pod and makes another.
+    pub(crate) fn replace_one(&mut self, rng: &mut Rng) {
+        let pod = self.alive.swap_remove(rng.usize(0..self.alive.len()));
+        self.insist(&["delete", "pod", &pod.name, "--wait=false", "--ignore-not-found"], "");
+        self.add(rng);
+    }
+
+    /// Pods that a kubelet gave up for good (it does, for those that start while a device plugin is away) are made anew,
+    /// as a controller would.
+    pub(crate) fn replace_finished(&mut self) {
+        let list: Value = serde_json::from_str(&self.insist(&["get", "pods", "-o", "json"], "")).unwrap();
+        for item in list["items"].as_array().unwrap() {
+            let name = item["metadata"]["name"].as_str().unwrap();
+            let Some(place) = self.alive.iter().position(|pod| pod.name == name) else { continue };
+            if item["status"]["phase"] == "Failed" {
+                self.alive.swap_remove(place);
+                self.insist(&["delete", "pod", name, "--wait=false", "--ignore-not-found"], "");
+                self.add_with(self.limit_of_next);
+            }
+        }
+    }
+
+    /// Kills a pod of gpupool's own.
+    pub(crate) fn kill_one_of(&self, namespace: &str, selector: &str, rng: &mut Rng) {
+        let names = self.insist(&["get", "pods", "-n", namespace, "-l", selector, "-o", "name"], "");
+        let names: Vec<&str> = names.lines().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[rng.usize(0..names.len())];
+        let force = ["--grace-period=0", "--force", "--wait=false", "--ignore-not-found"];
+        self.insist(&[["delete", "-n", namespace, name].as_slice(), &force].concat(), "");
+    }
+
+    /// The pods that are not among these.
+    pub(crate) fn without(&self, turns: &BTreeSet<String>) -> Vec<&str> {
+        self.alive.iter().filter(|pod| !turns.contains(&pod.uid)).map(|pod| pod.name.as_str()).collect()
+    }
+
+    /// What a person would look at.
+    pub(crate) fn told(&self) -> String {
+        let list = |arguments: &[&str]| {
+            let output = self.kubectl.output(arguments, "").unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        [
+            list(&["get", "pods", "-A", "-o", "wide"]),
+            list(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+            list(&["logs", "-n", "gpupool-system", "-l", "app=gpupool-agent", "--tail=60", "--prefix"]),
+            list(&["logs", "-n", "gpupool-system", "-l", "app=gpupool-control", "--tail=30", "--prefix"]),
+            list(&["logs", "-l", "alibabacloud.com/gpu-share-policy", "--tail=2", "--prefix"]),
+        ]
+        .join("\n")
+    }
+
+    /// Runs kubectl until it succeeds: the API server or admission may be away at this moment.
+    fn insist(&self, arguments: &[&str], input: &str) -> String {
+        let started = Instant::now();
+        loop {
+            match self.kubectl.run(arguments, input) {
+                Ok(said) => return said,
+                Err(failure) if started.elapsed() > PATIENCE => panic!("{failure}\n{}", self.told()),
+                Err(_) => thread::sleep(Duration::from_millis(500)),
+            }
+        }
+    }
+}
