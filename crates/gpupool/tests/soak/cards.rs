@@ -11,8 +11,8 @@ use std::time::Duration;
 use gpupool_testbed::{Cluster, STATE};
 use simgpu_device::{Machine, Settings};
 
-/// Limits in percent, by pod UID; pods that have gone stay, since their processes may outlive the object.
-pub(crate) type Limits = Arc<Mutex<BTreeMap<String, u32>>>;
+/// Names and limits in percent, by pod UID; pods that have gone stay, since their processes may outlive the object.
+pub(crate) type Limits = Arc<Mutex<BTreeMap<String, (String, u32)>>>;
 
 /// A process with a context.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -72,10 +72,10 @@ impl Watch {
         Arc::clone(&self.shared.limits)
     }
 
-    /// Fails if anything was seen that must not be.
-    pub(crate) fn check(&self) {
+    /// Fails if anything was seen that must not be; `told` is what a person would look at then.
+    pub(crate) fn check(&self, told: impl Fn() -> String) {
         if let Some(violation) = self.shared.violation.lock().unwrap().clone() {
-            panic!("{violation}");
+            panic!("{violation}\n{}", told());
         }
     }
 
@@ -92,7 +92,7 @@ impl Watch {
     pub(crate) fn finish(mut self) -> u64 {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
-        self.check();
+        self.check(String::new);
         self.shared.looks.load(Ordering::Relaxed)
     }
 }
@@ -113,15 +113,19 @@ impl Shared {
             // Pods are told of before they can run.
             let limit =
                 limits.get(uid).ok_or_else(|| format!("a process of the unknown pod {uid} has a context"))?;
+            let (name, limit) = limit;
             *promised.entry(*card).or_default() += limit;
             let total = machine.card(*card).map_or(0, |card| card.total_memory());
             let most = total * u64::from(*limit) / 100;
             if *memory > most {
-                return Err(format!("pod {uid} takes {memory} bytes of card {card}, its limit is {most}"));
+                return Err(format!("{name} takes {memory} bytes of card {card}, its limit is {most}"));
             }
         }
         if let Some((card, sum)) = promised.iter().find(|(_, sum)| **sum > 100) {
-            return Err(format!("limits of {sum} % on card {card}: {pods:?}"));
+            let processes: Vec<String> = holders.iter().map(describe).collect();
+            let names = pods.keys().map(|(card, uid)| format!("{:?} on card {card}", limits.get(uid)));
+            let names: Vec<String> = names.collect();
+            return Err(format!("limits of {sum} % on card {card}: {names:?}\n{}", processes.join("\n")));
         }
         self.turns.lock().unwrap().extend(pods.into_keys().map(|(_, uid)| uid));
         Ok(())
@@ -151,6 +155,13 @@ fn read(machine: &Machine) -> Vec<Holder> {
     }
     holders.sort();
     holders
+}
+
+fn describe(holder: &Holder) -> String {
+    let of = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", holder.pid)).unwrap_or_default();
+    let status = of("status");
+    let state = status.lines().filter(|line| line.starts_with("State:") || line.starts_with("NSpid:"));
+    format!("{holder:?} {:?} {:?}", state.collect::<Vec<_>>(), pod_of(holder.pid))
 }
 
 /// The UID of the pod that a process of this machine belongs to, by its control group.

@@ -70,7 +70,7 @@ impl Pods {
         });
         self.insist(&["apply", "-f", "-"], &pod.to_string());
         let uid = self.insist(&["get", "pod", &name, "-o", "jsonpath={.metadata.uid}"], "");
-        self.limits.lock().unwrap().insert(uid.clone(), limit);
+        self.limits.lock().unwrap().insert(uid.clone(), (name.clone(), limit));
         self.insist(&["patch", "pod", &name, "--type=merge", "-p", r#"{"spec":{"schedulingGates":[]}}"#], "");
         self.alive.push(Pod { name, uid });
     }
@@ -78,6 +78,7 @@ impl Pods {
     /// Deletes a pod and makes another.
     pub(crate) fn replace_one(&mut self, rng: &mut Rng) {
         let pod = self.alive.swap_remove(rng.usize(0..self.alive.len()));
+        eprintln!("soak: deleting {}", pod.name);
         self.insist(&["delete", "pod", &pod.name, "--wait=false", "--ignore-not-found"], "");
         self.add(rng);
     }
@@ -105,6 +106,7 @@ impl Pods {
             return;
         }
         let name = names[rng.usize(0..names.len())];
+        eprintln!("soak: killing {name}");
         let force = ["--grace-period=0", "--force", "--wait=false", "--ignore-not-found"];
         self.insist(&[["delete", "-n", namespace, name].as_slice(), &force].concat(), "");
     }
@@ -124,6 +126,16 @@ impl Pods {
             list(&["get", "pods", "-A", "-o", "wide"]),
             list(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
             list(&["logs", "-n", "gpupool-system", "-l", "app=gpupool-agent", "--tail=60", "--prefix"]),
+            list(&[
+                "logs",
+                "-n",
+                "gpupool-system",
+                "-l",
+                "app=gpupool-agent",
+                "--tail=60",
+                "--prefix",
+                "--previous",
+            ]),
             list(&["logs", "-n", "gpupool-system", "-l", "app=gpupool-control", "--tail=30", "--prefix"]),
             list(&["logs", "-l", "alibabacloud.com/gpu-share-policy", "--tail=2", "--prefix"]),
         ]
