@@ -152,7 +152,8 @@ fn decide() -> Mode {
     let named = sys::variable(SOCKET_VARIABLE.as_bytes()).map(core::ffi::CStr::to_bytes);
     let path = match named {
         Some(path) if !path.is_empty() => path,
-        _ if sys::exists(c"/run/gpupool/agent.sock") => SYSTEM_SOCKET.as_bytes(),
+        // In a sharing container, whether or not the agent is there at this moment: `LIBRARY_IN_CONTAINERS`.
+        _ if sys::exists(c"/usr/lib/gpupool/libgpupool.so") => SYSTEM_SOCKET.as_bytes(),
         _ => {
             PROCESS.submitted.store((&raw const NOBODY_LOOKS).expose_provenance(), Ordering::Release);
             PROCESS.mode.store(MODE_PASS, Ordering::Release);

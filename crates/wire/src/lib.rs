@@ -35,3 +35,7 @@ pub const SOCKET_VARIABLE: &str = "GPUPOOL_SOCKET";
 
 /// Where a node's agent listens when nothing else is said; containers see it under the same path.
 pub const SYSTEM_SOCKET: &str = "/run/gpupool/agent.sock";
+
+/// Where the library lies in containers of sharing pods, and only there. Who finds it there is held, and waits for the
+/// agent on [`SYSTEM_SOCKET`] even while there is none.
+pub const LIBRARY_IN_CONTAINERS: &str = "/usr/lib/gpupool/libgpupool.so";

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use gpupool_wire::LIBRARY_IN_CONTAINERS;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -28,9 +29,6 @@ const LIBRARY: &str = "libgpupool.so";
 
 /// See [`LIBRARY`].
 const PRELOAD: &str = "ld.so.preload";
-
-/// Where a container finds the shim.
-const LIBRARY_IN_CONTAINERS: &str = "/usr/lib/gpupool/libgpupool.so";
 
 /// Where the loader looks for libraries that go into every program.
 const PRELOAD_IN_CONTAINERS: &str = "/etc/ld.so.preload";

@@ -13,6 +13,7 @@ fn condition(pod: &Value, kind: &str) -> Option<(String, String)> {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn what_a_manifest_gets_wrong_is_said_by_kubectl() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -57,6 +58,7 @@ fn what_a_manifest_gets_wrong_is_said_by_kubectl() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_killed_main_process_is_a_restart_of_its_container() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -84,6 +86,7 @@ fn a_killed_main_process_is_a_restart_of_its_container() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_pod_may_hold_one_card_now_and_another_later() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -106,6 +109,7 @@ fn a_pod_may_hold_one_card_now_and_another_later() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn an_agent_that_goes_and_comes_back_knows_who_holds_what() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -136,6 +140,37 @@ fn an_agent_that_goes_and_comes_back_knows_who_holds_what() {
 }
 
 #[test]
+#[ignore = "needs root"]
+fn a_program_that_starts_while_there_is_no_agent_waits_for_one() {
+    let shared = shared();
+    let scene = Scene::on(&shared);
+    scene.share(SMALL, "share-pool");
+    scene.apply(&waiting_pod("early", "share-pool", 50, 100, 1));
+    scene.wait_for_running("early");
+    until_state(&scene, "early", "0");
+    let agents = |selector: &str| {
+        let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{selector}}}}}}}}}"#);
+        scene.run(&["patch", "daemonset", "gpupool-agent", "-n", NAMESPACE, "--type=merge", "-p", &patch]);
+    };
+    agents(r#"{"kubernetes.io/hostname":"nowhere"}"#);
+    let list = ["get", "pods", "-n", NAMESPACE, "-l", "app=gpupool-agent", "-o", "name"];
+    scene.until("the agents are gone", || scene.run(&list).is_empty());
+    go(&scene, "early");
+    // The driver answers `cuInit` at once; a context needs the card.
+    scene.until("the program has begun", || scene.run(&["logs", "early"]).contains("init=0"));
+    let context = || scene.run(&["logs", "early"]).contains("retain=");
+    for _ in 0..10 {
+        assert!(!context(), "{}", scene.run(&["logs", "early"]));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    agents("null");
+    scene.run(&["rollout", "status", "daemonset/gpupool-agent", "-n", NAMESPACE, "--timeout=240s"]);
+    until_state(&scene, "early", "2");
+    assert!(context());
+}
+
+#[test]
+#[ignore = "needs root"]
 fn without_gpupool_running_pods_run_on_and_what_slips_past_is_told_afterwards() {
     let shared = shared();
     let mut scene = Scene::on(&shared);

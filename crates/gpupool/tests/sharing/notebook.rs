@@ -33,6 +33,7 @@ pub(crate) fn end_program(scene: &Scene<'_>, pod: &str) {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_notebook_example_at_t1_and_t2() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -76,6 +77,7 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_pod_that_waits_gets_the_card_of_one_whose_time_is_up_and_both_are_told() {
     let shared = shared();
     let scene = Scene::on(&shared);
@@ -116,6 +118,7 @@ fn a_pod_that_waits_gets_the_card_of_one_whose_time_is_up_and_both_are_told() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn static_pods_keep_their_card_and_a_third_of_60_waits_for_room() {
     let shared = shared();
     let scene = Scene::on(&shared);

@@ -122,7 +122,18 @@ impl Pods {
             let output = self.kubectl.output(arguments, "").unwrap();
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
+        let agents = list(&["get", "pods", "-n", "gpupool-system", "-l", "app=gpupool-agent", "-o", "name"]);
+        let status = |agent: &str| {
+            let name = agent.trim_start_matches("pod/");
+            list(&[
+                "get",
+                "--raw",
+                &format!("/api/v1/namespaces/gpupool-system/pods/{name}:9400/proxy/metrics"),
+            ])
+        };
+        let statuses: Vec<String> = agents.lines().map(status).collect();
         [
+            statuses.join("\n"),
             list(&["get", "pods", "-A", "-o", "wide"]),
             list(&["get", "events", "-A", "--sort-by=.lastTimestamp"]),
             list(&["logs", "-n", "gpupool-system", "-l", "app=gpupool-agent", "--tail=60", "--prefix"]),
