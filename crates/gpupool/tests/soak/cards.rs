@@ -103,8 +103,8 @@ impl Shared {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let mut pods: BTreeMap<(usize, String), u64> = BTreeMap::new();
         for holder in &holders {
-            // A process that has gone meanwhile has no pod any more.
-            let Some(uid) = pod_of(holder.pid) else { continue };
+            // A process that has gone meanwhile has no pod any more. An agent that starts measures a context on each card.
+            let Some(uid) = pod_of(holder.pid).filter(|_| !is_gpupool(holder.pid)) else { continue };
             *pods.entry((holder.card, uid)).or_default() += holder.memory;
         }
         let limits = self.limits.lock().unwrap().clone();
@@ -162,6 +162,10 @@ fn describe(holder: &Holder) -> String {
     let status = of("status");
     let state = status.lines().filter(|line| line.starts_with("State:") || line.starts_with("NSpid:"));
     format!("{holder:?} {:?} {:?}", state.collect::<Vec<_>>(), pod_of(holder.pid))
+}
+
+fn is_gpupool(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "gpupool")
 }
 
 /// The UID of the pod that a process of this machine belongs to, by its control group.
