@@ -11,6 +11,7 @@ mod dist;
 mod fuzz;
 mod lab;
 mod setup;
+mod soak;
 mod step;
 mod test;
 
@@ -54,6 +55,8 @@ enum Task {
         #[command(flatten)]
         length: bench::Length,
     },
+    /// Kills what 20 pods on 4 cards depend on, for ten minutes, on real kubelets; watches the cards all along.
+    Soak(soak::Options),
     /// Feeds broken dumps to `gpupool check-config` and reports what it should not have answered.
     Fuzz(fuzz::Options),
 }
@@ -77,6 +80,7 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Cluster(action) => cluster::run(action),
         Task::Lab(options) => lab::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Bench { groups, length } => bench::run(&groups, &length).map(|()| ExitCode::SUCCESS),
+        Task::Soak(options) => soak::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
     }

@@ -15,6 +15,8 @@ const FOR_ROOT: &[&str] = &[
     "--package=gpupool-testbed",
     "--package=gpupool",
     "--package=gpupool-shim",
+    "--package=gpupool-agent",
+    "--package=xtask",
 ];
 
 /// Runs all steps, then prints which passed; a step that fails does not hide the others.

@@ -108,7 +108,8 @@ fn answer(answers: &mut BufReader<TcpStream>) -> Vec<u8> {
 
 /// Every tenth node shares nothing; every tenth is full: it has as many cards as pods, each of which takes one.
 fn node(number: u32) -> Value {
-    let labels = if number % 10 == 0 { json!({}) } else { json!({"gpupool.io/share-policy": "static"}) };
+    let labels =
+        if number.is_multiple_of(10) { json!({}) } else { json!({"gpupool.io/share-policy": "static"}) };
     let cards = if number % 10 == 1 { PODS_A_NODE } else { CARDS };
     let list: Vec<Value> =
         (0..cards).map(|card| json!({"uuid": uuid(number, card), "index": card, "healthy": true})).collect();
@@ -136,9 +137,10 @@ fn pod(name: &str, request: u32, place: Option<(u32, u32)>) -> Value {
         "alibabacloud.com/gpu-core.percentage": request.to_string(),
         "alibabacloud.com/gpu-memory.percentage": request.to_string(),
     });
-    let (node, annotations) = place.map_or((Value::Null, json!({})), |(node, card)| {
-        (json!(format!("node-{node}")), json!({"gpupool.io/card": uuid(node, card)}))
-    });
+    let (node, annotations) = match place {
+        Some((node, card)) => (json!(format!("node-{node}")), json!({"gpupool.io/card": uuid(node, card)})),
+        None => (Value::Null, json!({})),
+    };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

@@ -9,6 +9,7 @@ const READY: Option<u64> = Some(1);
 const HIBERNATING: Option<u64> = Some(0);
 
 #[test]
+#[ignore = "needs root"]
 fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_of_a_preemption() {
     let mut scene = Scene::start("share-pool");
     names_its_cards(&scene);

@@ -91,11 +91,11 @@ fn who_gets_past_the_shim_is_reported_with_the_reason_and_left_alone() {
         let hold = wait_for_hold(&node, name, Hold::Nothing).hold;
         assert_eq!(hold.core, Hold::Nothing, "{name}");
         assert_eq!(hold.not_held.iter().map(|it| (it.pid, it.why)).collect::<Vec<_>>(), [(pid, why)]);
-        let taken = hold.not_held[0].memory_bytes.unwrap();
-        assert!(taken > TAKEN << 20, "{name}: a context and {TAKEN} MiB are more than {taken} bytes");
-        assert_eq!(hold.unaccounted_bytes, Some(taken), "{name}: nothing of it is counted");
+        let bytes = hold.not_held[0].memory_bytes.unwrap();
+        assert!(bytes > TAKEN << 20, "{name}: a context and {TAKEN} MiB are more than {bytes} bytes");
+        assert_eq!(hold.unaccounted_bytes, Some(bytes), "{name}: nothing of it is counted");
         wait_for_words(&node, &format!("process {pid} of {name} uses a card and is not held: {why}"));
-        wait_for_words(&node, &format!("{name} takes {} MiB of its card that", taken >> 20));
+        wait_for_words(&node, &format!("{name} takes {} MiB of its card that", bytes >> 20));
         end(child);
     }
     assert!(!node.log().contains("are ended"));
