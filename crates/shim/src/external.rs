@@ -21,12 +21,17 @@ const DESCRIPTORS: [u32; 2] = [1, 9];
 #[repr(C)]
 struct Description {
     kind: u32,
-    descriptor: [i32; 2],
-    rest: u64,
+    padding: u32,
+    /// Of the two words of a handle the first, or half of it.
+    descriptor: i32,
+    rest: [i32; 3],
     size: u64,
 }
 
-const _: () = assert!(core::mem::offset_of!(Description, size) == 24);
+const _: () = {
+    assert!(core::mem::offset_of!(Description, descriptor) == 8);
+    assert!(core::mem::offset_of!(Description, size) == 24);
+};
 
 /// `cuImportExternalMemory(memory, description)`.
 ///
@@ -39,7 +44,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
         if description.is_null() {
             return arguments.call(entry);
         }
-        let Description { kind, descriptor: [descriptor, _], size, .. } = description.read_unaligned();
+        let Description { kind, descriptor, size, .. } = description.read_unaligned();
         // Before the call: the driver closes the descriptor.
         let key = if DESCRIPTORS.contains(&kind) { key_of_file(descriptor) } else { None };
         let joined = key.and_then(|key| PROCESS.shares.hold(account, key, None));

@@ -17,7 +17,7 @@ use crate::process::PROCESS;
 use crate::real::call;
 use crate::table::Entry;
 
-/// Most that is believed of one call, in bytes.
+/// Most that one call is believed to have taken, in bytes; given back is never more than was taken before.
 const MOST: i64 = 256 << 20;
 
 /// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`: buffers of the size that is set.
@@ -46,7 +46,7 @@ impl Moment {
     fn taken_since(&self, earlier: &Self) -> i64 {
         let taken = earlier.free.wrapping_sub(self.free).cast_signed();
         let charged = self.charged.wrapping_sub(earlier.charged).cast_signed();
-        taken.wrapping_sub(charged).clamp(-MOST, MOST)
+        taken.wrapping_sub(charged).min(MOST)
     }
 }
 
@@ -115,14 +115,15 @@ fn ends(entry: Entry) -> Entry {
     }
 }
 
-/// `cuCtxSetLimit(limit, value)`: a larger buffer must fit before it is made.
+/// `cuCtxSetLimit(limit, value)`: a buffer is charged as it was asked for, the rest is measured.
 pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Account) -> CuResult {
     let limit = arguments.half(0);
     let mut now: usize = 0;
     // SAFETY: a place for the answer.
     unsafe { call!(Entry::cuCtxGetLimit, &raw mut now => *mut usize, limit.cast_signed() => c_int) };
-    let more = arguments.word(1).saturating_sub(now) as u64;
-    let announced = match begin(if BUFFERS.contains(&limit) { more } else { 0 }) {
+    let asked = arguments.word(1).wrapping_sub(now).cast_signed() as i64;
+    let asked = if BUFFERS.contains(&limit) { asked } else { 0 };
+    let announced = match begin(u64::try_from(asked).unwrap_or(0)) {
         Ok(Some(announced)) => announced,
         // SAFETY: the caller's arguments.
         Ok(None) => return unsafe { arguments.call(entry) },
@@ -134,7 +135,7 @@ pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Ac
         return failed(announced, code);
     }
     // The limits of a context go with it.
-    charge(account, contexts::current().wrapping_add(1), taken);
+    charge(account, contexts::current().wrapping_add(1), if asked == 0 { taken } else { asked });
     announced.reservation.cancel();
     code
 }
@@ -153,5 +154,6 @@ mod tests {
         assert_eq!(moment(900, 80).taken_since(&moment(1000, 50)), 70);
         assert_eq!(moment(1000, 50).taken_since(&moment(900, 50)), -100);
         assert_eq!(moment(0, 0).taken_since(&moment(1 << 40, 0)), MOST);
+        assert_eq!(moment(1 << 40, 0).taken_since(&moment(0, 0)), -(1 << 40));
     }
 }

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = 64 * MIB;
 
 /// Families whose memory is announced before the driver takes it. What is measured afterwards is not among them.
-const FAMILIES: [&str; 15] = [
+const FAMILIES: [&str; 18] = [
     "plain",
     "pitched",
     "managed",
@@ -29,6 +29,9 @@ const FAMILIES: [&str; 15] = [
     "graph",
     "captured-graph",
     "context",
+    "external",
+    "sparse-array",
+    "heap",
 ];
 
 /// Steps of an allocation and of a release, as the library names them.

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 typedef int R;
@@ -147,6 +148,60 @@ static R context(int i, size_t n) {
 }
 static R free_context(int i) { return CALL("cuCtxDestroy_v2", (P), (pieces[i])); }
 
+static R green(int i, size_t n) {
+    char resource[256] = {0};
+    H wish;
+    (void)n;
+    R answer = CALL("cuDeviceGetDevResource", (int, void *, unsigned), (0, resource, 1));
+    if (!answer) answer = CALL("cuDevResourceGenerateDesc", (H *, void *, unsigned), (&wish, resource, 1));
+    return answer ? answer : CALL("cuGreenCtxCreate", (P *, H, int, unsigned), (&pieces[i], wish, 0, 1));
+}
+static R free_green(int i) { return CALL("cuGreenCtxDestroy", (P), (pieces[i])); }
+
+/* Memory of another API is a file here. */
+struct description { unsigned kind, padding; int descriptor[4]; uint64_t size; unsigned flags, reserved[16]; };
+static R external(int i, size_t n) {
+    int file = memfd_create("other", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)n)) exit(3);
+    const struct description wanted = {.kind = 1, .descriptor = {file}, .size = n};
+    R answer = CALL("cuImportExternalMemory", (P *, const struct description *), (&pieces[i], &wanted));
+    if (answer) close(file);
+    return answer;
+}
+static R free_external(int i) { return CALL("cuDestroyExternalMemory", (P), (pieces[i])); }
+
+/* A sparse array takes nothing; what is mapped into it stays until it is destroyed, though its handle goes at once. */
+struct tile {
+    unsigned kind;
+    P array;
+    unsigned part, padding;
+    struct { unsigned level, layer, offset[3], extent[3]; } box;
+    unsigned operation, handle_kind;
+    P memory;
+    uint64_t offset;
+    unsigned devices, flags, reserved[2];
+};
+static R sparse(int i, size_t n) {
+    const struct array3 shape = {4096, n / (2 * MIB) * 128, 0, 0x03, 1, 0x40};
+    P memory;
+    R answer = CALL("cuArray3DCreate_v2", (P *, const struct array3 *), (&pieces[i], &shape));
+    if (answer) return answer;
+    n = n / (2 * MIB) * (2 * MIB);
+    answer = CALL("cuMemCreate", (P *, size_t, const struct properties *, uint64_t), (&memory, n, &ON_CARD, 0));
+    if (!answer) {
+        struct tile tile = {0, pieces[i], 0, 0, {0, 0, {0, 0, 0}, {4096, (unsigned)(n / (2 * MIB) * 128), 1}}, 1, 0, memory, 0, 1, 0, {0, 0}};
+        answer = CALL("cuMemMapArrayAsync", (struct tile *, unsigned, H), (&tile, 1, stream));
+        R released = CALL("cuMemRelease", (P), (memory));
+        if (!answer) answer = released;
+    }
+    if (answer) CALL("cuArrayDestroy", (P), (pieces[i]));
+    return answer;
+}
+
+/* The heap of kernels, piece by piece larger. */
+static R heap(int i, size_t n) { return CALL("cuCtxSetLimit", (int, size_t), (2, 8 * MIB + (i + 1) * n)); }
+static R free_heap(int i) { (void)i; return CALL("cuCtxSetLimit", (int, size_t), (2, 8 * MIB)); }
+
 /* Code with a variable of that size. */
 static const char *ptx(size_t n) {
     if (!code && asprintf(&code, ".version 7.0\n.target sm_52\n.address_size 64\n.visible .global .align 4 .b8 room[%zu];\n"
@@ -177,6 +232,10 @@ static const struct family {
     {"graph", graph, free_graph, settle_graphs},
     {"captured-graph", recorded, free_graph, settle_graphs},
     {"context", context, free_context, NULL},
+    {"external", external, free_external, NULL},
+    {"sparse-array", sparse, free_array, NULL},
+    {"green-context", green, free_green, NULL},
+    {"heap", heap, free_heap, NULL},
     {"module", module, free_module, NULL},
 };
 
