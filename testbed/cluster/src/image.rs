@@ -194,7 +194,7 @@ impl Image {
             "layers": [layer],
         });
         let mut named = add_json(layout, "manifest.v1+json", &manifest)?;
-        named["annotations"] = json!({"io.containerd.image.name": full_name(&self.name)});
+        named["annotations"] = json!({"io.containerd.image.name": self.name});
         Ok(named)
     }
 }
@@ -233,17 +233,6 @@ fn add_json<W: Write>(layout: &mut tar::Builder<W>, kind: &str, value: &Value) -
     let digest = digest_of(text.as_bytes())?;
     add_text(layout, &blob(&digest), &text)?;
     Ok(descriptor(kind, &digest, text.len() as u64))
-}
-
-/// The name with registry, as the kubelet completes it: without one it is Docker Hub's.
-fn full_name(name: &str) -> String {
-    let first = name.split('/').next().unwrap_or_default();
-    let registry = name.contains('/') && (first.contains(['.', ':']) || first == "localhost");
-    match (registry, name.contains('/')) {
-        (true, _) => name.to_owned(),
-        (false, true) => format!("docker.io/{name}"),
-        (false, false) => format!("docker.io/library/{name}"),
-    }
 }
 
 /// A path as it is in the image: relative, and below `usr` where the top folder is a link into it.
@@ -337,22 +326,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_without_registry_is_completed_as_the_kubelet_does_it() {
-        for (name, full) in [
-            ("pause:1", "docker.io/library/pause:1"),
-            ("gpupool/gpupool:0.1.0", "docker.io/gpupool/gpupool:0.1.0"),
-            ("registry.example.com/acs/stress:v1", "registry.example.com/acs/stress:v1"),
-            ("localhost/a:1", "localhost/a:1"),
-        ] {
-            assert_eq!(full_name(name), full);
-        }
-    }
-
-    #[test]
     fn an_image_holds_a_program_with_all_its_libraries_and_every_parent_folder() {
         let folder = tempfile::tempdir().unwrap();
         let tar = folder.path().join("image.tar");
-        let image = Image::new("a:1").program("/opt/deep/bash", find_program("bash").unwrap()).unwrap();
+        let image = Image::new("images.example/a:1")
+            .program("/opt/deep/bash", find_program("bash").unwrap())
+            .unwrap();
         write(&[image], &tar, folder.path()).unwrap();
         let mut layout = tar::Archive::new(File::open(&tar).unwrap());
         let (mut blobs, mut index) = (BTreeMap::new(), String::new());
@@ -369,7 +348,7 @@ mod tests {
             }
         }
         let index: Value = serde_json::from_str(&index).unwrap();
-        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], "docker.io/library/a:1");
+        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], "images.example/a:1");
         let read = |value: &Value| blobs[value["digest"].as_str().unwrap()].clone();
         let manifest: Value = serde_json::from_slice(&read(&index["manifests"][0])).unwrap();
         let layer = read(&manifest["layers"][0]);
@@ -387,7 +366,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let image = Image::new("a:1").file("x", "/no/such/file");
+        let image = Image::new("images.example/a:1").file("x", "/no/such/file");
         let error = write(&[image], &folder.path().join("tar"), folder.path()).unwrap_err().to_string();
         assert!(error.contains("a:1") && error.contains("/no/such/file"), "{error}");
     }

@@ -38,7 +38,7 @@ impl Product {
 
     /// The image that the chart asks for: the binary and the library that containers load.
     pub fn image(&self) -> Result<Image, Error> {
-        let name = format!("gpupool/gpupool:{}", env!("CARGO_PKG_VERSION"));
+        let name = format!("gpupool.io/gpupool:{}", env!("CARGO_PKG_VERSION"));
         let image =
             Image::new(name).shell()?.file("usr/lib/libgpupool.so", self.dist.join("lib/libgpupool.so"));
         Ok(image.program("usr/bin/gpupool", self.dist.join("bin/gpupool"))?.entrypoint(["/usr/bin/gpupool"]))

@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(4);
 pub(super) const NODES: [&str; 2] = ["node-1", "node-2"];
 const CARDS: [&str; 2] = ["1", "2"];
 /// A shell and `turn.c`.
-const IMAGE: &str = "gpupool/bench:1";
+const IMAGE: &str = "gpupool.io/bench:1";
 const POLICY: &str = "alibabacloud.com/gpu-share-policy";
 const RESOURCES: [&str; 2] =
     ["alibabacloud.com/gpu-core.percentage", "alibabacloud.com/gpu-memory.percentage"];
