@@ -31,8 +31,12 @@ const MEMORY: f64 = 0.6;
 /// Differences of the share that mean nothing: NVML rounds.
 const DEAD_BAND: f64 = 0.005;
 
-/// A price so near to 1 means nothing either.
+/// A price so near to 1 means nothing either; nor does one whose error is less than [`FAIR_POINTS`] of the card. Both,
+/// so that a large share is not left wrong by a few percent of itself.
 const FAIR_PRICE: f64 = 0.05;
+
+/// See [`FAIR_PRICE`]; a part of the card's time.
+const FAIR_POINTS: f64 = 0.01;
 
 /// What a price can be: a launch that cannot be measured is charged far too little, one between those of many others
 /// too much.
@@ -83,7 +87,7 @@ impl Controller {
             clippy::cast_sign_loss,
             reason = "between 0 and some seconds, in nanoseconds"
         )]
-        let per_second = (share * self.price() * 1e9) as u64;
+        let per_second = (share * self.price(share) * 1e9) as u64;
         Rate { per_second, burst: u64::try_from(BURST.as_nanos()).unwrap_or(u64::MAX) }
     }
 
@@ -135,14 +139,14 @@ impl Controller {
         }
     }
 
-    /// What a second of device time is charged, in seconds.
-    fn price(&self) -> f64 {
+    /// What a second of device time is charged, in seconds, to a pod of this share.
+    fn price(&self, share: f64) -> f64 {
         // Less than a few percent for a moment says nothing.
         if self.used < 0.01 || self.charged <= 0.0 {
             return 1.0;
         }
         let price = (self.charged / self.used).clamp(*PRICES.start(), *PRICES.end());
-        if (price - 1.0).abs() <= FAIR_PRICE { 1.0 } else { price }
+        if (price - 1.0).abs() <= FAIR_PRICE.min(FAIR_POINTS / share) { 1.0 } else { price }
     }
 }
 

@@ -106,6 +106,9 @@ fn without_nvml_the_rate_is_the_share() {
 }
 
 proptest! {
+    // Of 256 cases one in many runs found a price of 1.046 at a share of 73 %.
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
     /// Whatever it charges for its kernels, and though it is late once in every second: two points in the mean, ten in
     /// any second.
     #[test]
