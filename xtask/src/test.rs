@@ -7,17 +7,9 @@ use std::process::ExitCode;
 use crate::step::{self, Steps};
 use crate::{clients, device_check, dist, lab, setup};
 
-/// The crates with tests that need root.
-const FOR_ROOT: &[&str] = &[
-    "test",
-    "--locked",
-    "--tests",
-    "--package=gpupool-testbed",
-    "--package=gpupool",
-    "--package=gpupool-shim",
-    "--package=gpupool-agent",
-    "--package=xtask",
-];
+/// The tests that need root are the only ones that are ignored. Of the whole workspace, so that nothing is built anew for
+/// a part of it.
+const FOR_ROOT: &[&str] = &["test", "--workspace", "--locked", "--tests"];
 
 /// Runs all steps, then prints which passed; a step that fails does not hide the others.
 pub(crate) fn run() -> ExitCode {
