@@ -156,17 +156,17 @@ fn a_program_that_starts_while_there_is_no_agent_waits_for_one() {
     let list = ["get", "pods", "-n", NAMESPACE, "-l", "app=gpupool-agent", "-o", "name"];
     scene.until("the agents are gone", || scene.run(&list).is_empty());
     go(&scene, "early");
-    // The driver answers `cuInit` at once; a context needs the card.
-    scene.until("the program has begun", || scene.run(&["logs", "early"]).contains("init=0"));
-    let context = || scene.run(&["logs", "early"]).contains("retain=");
+    // Which cards there are, only an agent can tell: it waits from its first question on.
+    let begun = || scene.try_run(&["exec", "early", "--", "ps", "-C", "gpu"], "").status.success();
+    scene.until("the program has begun", begun);
     for _ in 0..10 {
-        assert!(!context(), "{}", scene.run(&["logs", "early"]));
+        assert!(begun() && !scene.run(&["logs", "early"]).contains("retain=0"), "it runs without an agent");
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     agents("null");
     scene.run(&["rollout", "status", "daemonset/gpupool-agent", "-n", NAMESPACE, "--timeout=240s"]);
     until_state(&scene, "early", "2");
-    assert!(context());
+    scene.until("it has its context", || scene.run(&["logs", "early"]).contains("retain=0"));
 }
 
 #[test]
