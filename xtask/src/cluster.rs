@@ -124,7 +124,7 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
     // Here rather than in the keeper, so that whoever waits for minutes sees why.
     folder_of(Tool::Kube)?;
     folder_of(Tool::Kwok)?;
-    let mut keeper = Command::new(std::env::current_exe()?);
+    let mut keeper = Command::new("/proc/self/exe");
     keeper.args(["cluster", "keep", "--nodes", &shape.nodes.to_string()]);
     if let Some(cards) = &shape.cards {
         setup::provide(setup::NODES)?;

@@ -43,7 +43,8 @@ impl Kit {
         ] {
             place(&dist.join(part), &folder.join(part))?;
         }
-        place(&std::env::current_exe()?, &folder.join("xtask"))?;
+        // This program itself, also when the tests have put a newer one in its place.
+        place(Path::new("/proc/self/exe"), &folder.join("xtask"))?;
         for (source, name) in SOURCES {
             place(&step::root().join(source), &folder.join(name))?;
         }
