@@ -7,7 +7,9 @@
 #![allow(clippy::print_stdout, reason = "printing the figures is what the example is for")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+mod loopback;
+
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -44,7 +46,7 @@ fn ask(address: SocketAddr, path: &str, questions: usize) -> Vec<Duration> {
         .map(|_| {
             let started = Instant::now();
             (&connection).write_all(message.as_bytes()).unwrap();
-            let body = answer(&mut answers);
+            let body = loopback::answer(&mut answers);
             let took = started.elapsed();
             let answer: Value = serde_json::from_slice(&body).unwrap();
             // Before limits are moved the object means the same, so both let it through.
@@ -86,22 +88,4 @@ fn review() -> Value {
             },
         },
     })
-}
-
-fn answer(answers: &mut BufReader<TcpStream>) -> Vec<u8> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        let line = line.trim_end().to_ascii_lowercase();
-        if line.is_empty() {
-            break;
-        }
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    answers.read_exact(&mut body).unwrap();
-    body
 }

@@ -7,7 +7,9 @@
 #![allow(clippy::print_stdout, reason = "printing the figures is what the example is for")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+mod loopback;
+
+use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -79,31 +81,13 @@ fn ask(address: SocketAddr, questions: usize) -> Vec<Duration> {
         let head = format!("POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", question.len());
         (&connection).write_all(head.as_bytes()).unwrap();
         (&connection).write_all(question.as_bytes()).unwrap();
-        let body = answer(&mut answers);
+        let body = loopback::answer(&mut answers);
         times.push(started.elapsed());
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let fitting = answer["NodeNames"].as_array().unwrap().len();
         assert_eq!(fitting, usize::try_from(NODES / 10 * 8).unwrap(), "{answer}");
     }
     times
-}
-
-fn answer(answers: &mut BufReader<TcpStream>) -> Vec<u8> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        answers.read_line(&mut line).unwrap();
-        let line = line.trim_end().to_ascii_lowercase();
-        if line.is_empty() {
-            break;
-        }
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    answers.read_exact(&mut body).unwrap();
-    body
 }
 
 /// Every tenth node shares nothing; every tenth is full: it has as many cards as pods, each of which takes one.

@@ -13,6 +13,8 @@
     reason = "in a test a surprise is a failure"
 )]
 
+#[path = "../card_holders/mod.rs"]
+mod card_holders;
 mod cards;
 #[path = "../agent_node/mod.rs"]
 mod node;

@@ -46,7 +46,7 @@ impl Scene {
 
     /// Everything about the state, for the message of a failure.
     pub(crate) fn describe(&self) -> String {
-        format!("{:#?}\nseen on the cards: {:#?}", self.status(), crate::cards::holders(&self.machine))
+        format!("{:#?}\nseen on the cards: {:#?}", self.status(), crate::card_holders::holders(&self.machine))
     }
 
     /// Waits until no pod, no lease and no memory is left.

@@ -3,14 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::notebook::{card_of, end_program, go, until_state};
-use crate::scene::{QOS, SMALL, Scene, install, shared, waiting_pod};
+use crate::scene::{QOS, SMALL, Scene, condition, install, shared, waiting_pod};
 use gpupool_testbed::{NAMESPACE, PUBLISHED_IMAGE};
-
-fn condition(pod: &Value, kind: &str) -> Option<(String, String)> {
-    let conditions = pod["status"]["conditions"].as_array()?;
-    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
-    Some((condition["status"].as_str()?.to_owned(), condition["message"].as_str()?.to_owned()))
-}
 
 #[test]
 #[ignore = "needs root"]
@@ -202,8 +196,11 @@ fn without_gpupool_running_pods_run_on_and_what_slips_past_is_told_afterwards() 
     scene.run(&["delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "gpupool-control"]);
     scene.apply(&slipped.to_string());
     scene.until("the pod that slipped past is told what to do", || {
-        let told = condition(&scene.object("pod", "slipped"), "GPUShareAccepted");
-        told.is_some_and(|(status, message)| status == "False" && message.contains("gpu-memory.percentage"))
+        let pod = scene.object("pod", "slipped");
+        condition(&pod, "GPUShareAccepted").is_some_and(|told| {
+            told["status"] == "False"
+                && told["message"].as_str().unwrap_or_default().contains("gpu-memory.percentage")
+        })
     });
     install(&mut scene.cluster);
 }

@@ -1,8 +1,6 @@
 //! The page's notebook example, pre-emption, and `static`, as pods.
 
-use serde_json::Value;
-
-use crate::scene::{QOS, SMALL, Scene, shared, waiting_pod};
+use crate::scene::{QOS, SMALL, Scene, condition, shared, waiting_pod};
 
 const STATUS: &str = "DCGM_FI_POOLING_STATUS";
 const POSITION: &str = "DCGM_FI_POOLING_POSITION";
@@ -70,10 +68,6 @@ fn the_notebook_example_at_t1_and_t2() {
     until_state(&scene, "c", "0");
     assert_eq!(card_of(&scene, "d"), of_c);
     assert_eq!(card_of(&scene, "b"), of_a);
-}
-
-fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
-    pod["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
 #[test]

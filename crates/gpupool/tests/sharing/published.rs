@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::{POLICY, PUBLISHED, Scene, shared};
+use crate::scene::{POLICY, PUBLISHED, Scene, condition, shared};
 
 /// The page's second step: what the node says once sharing is in force.
 fn as_published(node: &Value) {
@@ -19,14 +19,12 @@ fn as_published(node: &Value) {
         assert_eq!(status["allocatable"][resource], allocatable, "{resource}");
         assert_eq!(status["capacity"][resource], capacity, "{resource}");
     }
-    condition(node, "GPUSharePolicyValid", "True", "Valid", "gpu share policy is valid.");
-    condition(node, "GPUSharePolicy", "True", "share-pool", "gpu share policy is share-pool.");
+    must_say(node, "GPUSharePolicyValid", "True", "Valid", "gpu share policy is valid.");
+    must_say(node, "GPUSharePolicy", "True", "share-pool", "gpu share policy is share-pool.");
 }
 
-fn condition(node: &Value, kind: &str, status: &str, reason: &str, message: &str) {
-    let conditions = node["status"]["conditions"].as_array().unwrap();
-    let condition = conditions.iter().find(|condition| condition["type"] == kind);
-    let condition = condition.unwrap_or_else(|| panic!("no condition {kind}: {conditions:?}"));
+fn must_say(node: &Value, kind: &str, status: &str, reason: &str, message: &str) {
+    let condition = condition(node, kind).unwrap_or_else(|| panic!("no condition {kind}: {node}"));
     let found = ["status", "reason", "message"].map(|key| condition[key].clone());
     assert_eq!(found, [json!(status), json!(reason), json!(message)]);
 }
@@ -67,13 +65,8 @@ fn the_published_page_from_label_to_label() {
     scene.run(&["label", "--overwrite", "node", PUBLISHED, &format!("{POLICY}=none")]);
     scene.run(&["wait", &valid("False"), &format!("node/{PUBLISHED}"), "--timeout=240s"]);
     let node = scene.object("node", PUBLISHED);
-    condition(&node, "GPUSharePolicy", "True", "share-pool", "gpu share policy is share-pool.");
-    let told = node["status"]["conditions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|one| one["type"] == "GPUSharePolicyValid");
-    let told = told.unwrap()["message"].as_str().unwrap();
+    must_say(&node, "GPUSharePolicy", "True", "share-pool", "gpu share policy is share-pool.");
+    let told = condition(&node, "GPUSharePolicyValid").unwrap()["message"].as_str().unwrap();
     assert!(told.contains("default/gpu-share-demo"), "{told}");
     // Step 5.
     scene.run(&["delete", "pod", "gpu-share-demo", "--timeout=240s"]);
@@ -91,6 +84,6 @@ fn the_published_page_from_label_to_label() {
         assert_eq!(node["status"]["allocatable"][resource], amount);
         assert_eq!(node["status"]["capacity"][resource], amount);
     }
-    condition(&node, "GPUSharePolicyValid", "True", "Valid", "gpu share policy config is valid.");
-    condition(&node, "GPUSharePolicy", "False", "none", "gpu share policy is none.");
+    must_say(&node, "GPUSharePolicyValid", "True", "Valid", "gpu share policy config is valid.");
+    must_say(&node, "GPUSharePolicy", "False", "none", "gpu share policy is none.");
 }

@@ -148,6 +148,11 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// A condition of a node or pod.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
 /// What a person would look at.
 fn told(kubectl: &Kubectl) -> String {
     let list = |arguments: &[&str]| {

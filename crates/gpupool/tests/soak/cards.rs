@@ -11,16 +11,10 @@ use std::time::Duration;
 use gpupool_testbed::{Cluster, STATE};
 use simgpu_device::{Machine, Settings};
 
+use crate::card_holders::{Holder, holders};
+
 /// Names and limits in percent, by pod UID; pods that have gone stay, since their processes may outlive the object.
 pub(crate) type Limits = Arc<Mutex<BTreeMap<String, (String, u32)>>>;
-
-/// A process with a context.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Holder {
-    card: usize,
-    pid: u32,
-    memory: u64,
-}
 
 struct Shared {
     limits: Limits,
@@ -130,31 +124,6 @@ impl Shared {
         self.turns.lock().unwrap().extend(pods.into_keys().map(|(_, uid)| uid));
         Ok(())
     }
-}
-
-/// All holders of one moment: read until two readings in a row agree, because one alone may see a program leave one
-/// card after it saw another arrive there.
-fn holders(machine: &Machine) -> Vec<Holder> {
-    let mut last = read(machine);
-    loop {
-        let next = read(machine);
-        if next == last {
-            return next;
-        }
-        last = next;
-    }
-}
-
-fn read(machine: &Machine) -> Vec<Holder> {
-    let mut holders = Vec::new();
-    for card in machine.cards() {
-        let processes = card.processes().into_iter().filter(|process| process.contexts > 0);
-        holders.extend(processes.filter_map(|process| {
-            Some(Holder { card: card.index(), pid: process.pid?, memory: process.memory })
-        }));
-    }
-    holders.sort();
-    holders
 }
 
 fn describe(holder: &Holder) -> String {

@@ -10,6 +10,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a surprise is a failure")]
 
+#[path = "../card_holders/mod.rs"]
+mod card_holders;
 mod cards;
 mod pods;
 
