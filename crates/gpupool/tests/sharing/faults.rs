@@ -26,7 +26,7 @@ fn what_a_manifest_gets_wrong_is_said_by_kubectl() {
                 &mut pod.pointer_mut(resources).unwrap()["limits"]["alibabacloud.com/gpu-core.percentage"];
             *core = json!("5");
         },
-        "5",
+        "over its limit of 5",
     );
     refused(
         &|pod| {
