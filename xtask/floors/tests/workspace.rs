@@ -1,0 +1,71 @@
+//! The check on this workspace's own crates: an upward import that is planted in any of them is found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gpupool_floors::{Floors, check};
+
+/// The folders of the workspace's crates and the root file of each.
+fn crates() -> Vec<(PathBuf, PathBuf)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let crates = metadata["packages"].as_array().unwrap().iter().map(|package| {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let library = ["src/lib.rs", "src/main.rs"].into_iter().find(|root| folder.join(root).exists());
+        (folder.to_owned(), PathBuf::from(library.unwrap()))
+    });
+    crates.collect()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            drop(fs::copy(entry.path(), to))
+        }
+    }
+}
+
+/// The modules of a declaration's first and last floor that has any.
+fn ends(floors: &Floors) -> (String, String) {
+    let lines = floors.text().lines().map(|line| line.split('#').next().unwrap());
+    let mut modules = lines.flat_map(str::split_whitespace);
+    let top = modules.next().unwrap().to_owned();
+    (top.clone(), modules.last().unwrap_or(&top).to_owned())
+}
+
+#[test]
+fn an_upward_import_planted_in_any_crate_is_found() {
+    let mut planted = 0;
+    for (folder, root) in crates() {
+        let floors = Floors::read(&folder).unwrap();
+        if floors.text().lines().all(|line| line.starts_with('#')) {
+            continue;
+        }
+        let (top, bottom) = ends(&floors);
+        if top == bottom {
+            continue;
+        }
+        let copied = tempfile::tempdir().unwrap();
+        copy(&folder.join("src"), &copied.path().join("src"));
+        fs::copy(floors.path(), copied.path().join("FLOORS")).unwrap();
+        let file = copied.path().join(format!("src/{bottom}.rs"));
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, format!("{text}\nuse crate::{top} as planted;\n")).unwrap();
+
+        let breaches = check(copied.path(), &copied.path().join(root)).unwrap();
+        let expected = format!("`{bottom}` uses `{top}`, which stands on a higher floor");
+        assert_eq!(breaches.len(), 1, "{}: {breaches:?}", folder.display());
+        assert_eq!(breaches[0].sentence, expected, "{}", folder.display());
+        planted += 1;
+    }
+    assert!(planted >= 10, "only {planted} crates have floors");
+}
