@@ -26,20 +26,20 @@ enum MainError {
     NoCrate(PathBuf),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
     workspace_root: PathBuf,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Package {
     name: String,
     manifest_path: PathBuf,
     targets: Vec<Target>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Target {
     kind: Vec<String>,
     src_path: PathBuf,
@@ -47,7 +47,7 @@ struct Target {
 
 impl Package {
     fn folder(&self) -> &Path {
-        self.manifest_path.parent().unwrap_or(Path::new("."))
+        self.manifest_path.parent().unwrap_or_else(|| Path::new("."))
     }
 
     /// The root of its library, or where it has none of its program.
@@ -102,7 +102,8 @@ fn run(folders: &[String], writes: bool) -> Result<usize, MainError> {
             eprintln!("{}", gpupool_floors::Breach { file: file.to_owned(), ..breach.clone() });
         }
         breaches += found.len();
-        let folder = package.folder().strip_prefix(&metadata.workspace_root).unwrap_or(package.folder());
+        let folder =
+            package.folder().strip_prefix(&metadata.workspace_root).unwrap_or_else(|_| package.folder());
         declared.push((package.name.clone(), folder.to_owned(), Floors::read(package.folder())?));
     }
     if folders.is_empty() {

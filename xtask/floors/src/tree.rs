@@ -45,7 +45,7 @@ pub enum TreeError {
 pub(crate) struct Module {
     pub(crate) file: PathBuf,
     /// In the order in which they are declared.
-    pub(crate) children: Vec<(String, Module)>,
+    pub(crate) children: Vec<(String, Self)>,
     /// Every path that begins with `crate`, `self` or `super`.
     pub(crate) named: Vec<Named>,
     /// Names that `use` lines bring in, with the path that each comes from.
@@ -60,7 +60,7 @@ impl Module {
 
 /// Reads the crate whose root is `file`.
 pub(crate) fn read(file: &Path) -> Result<Module, TreeError> {
-    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let folder = file.parent().unwrap_or_else(|| Path::new("")).to_owned();
     read_file(file, &folder)
 }
 
