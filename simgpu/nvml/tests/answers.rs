@@ -7,12 +7,12 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::LazyLock;
 
-use nvidia_ml::entry::identity::*;
-use nvidia_ml::entry::library::*;
-use nvidia_ml::entry::processes::*;
-use nvidia_ml::entry::readings::*;
+use nvidia_ml::calls::identity::*;
+use nvidia_ml::calls::library::*;
+use nvidia_ml::calls::processes::*;
+use nvidia_ml::calls::readings::*;
 use nvidia_ml::layout::*;
-use simgpu_device::{Card, Machine, Process, MachineSettings, WINDOW_NS, now_ns, sleep_until};
+use simgpu_device::{Card, Machine, MachineSettings, Process, WINDOW_NS, now_ns, sleep_until};
 
 const INVALID_ARGUMENT: u32 = 2;
 const NOT_FOUND: u32 = 6;

@@ -4,10 +4,11 @@ use std::ffi::{c_char, c_int, c_ulong};
 
 use simgpu_device::{Card, PciAddress};
 
-use super::{card, entries, handle, index, present, values, write};
+use super::{card, check_version, entries, handle, index, present, values, write};
 use crate::cards::Cards;
 use crate::layout::{Device, PciInfo, PciInfoExt, PciInfoHead, version_of};
-use crate::{Code, text};
+use crate::return_code::ReturnCode;
+use crate::text;
 
 /// `NVML_BRAND_NVIDIA`.
 const BRAND: u32 = 14;
@@ -95,7 +96,7 @@ entries! {
     fn nvmlDeviceGetCudaComputeCapability(cards; device: Device, major: *mut u32, minor: *mut u32) {
         let (card_major, card_minor) = card(cards, device)?.model().compute;
         if minor.is_null() {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
         // SAFETY: by this function's own contract.
         unsafe { write(major, card_major).and_then(|()| write(minor, card_minor)) }
@@ -135,7 +136,7 @@ entries! {
     fn nvmlDeviceGetCpuAffinity(cards; device: Device, words: u32, set: *mut c_ulong) {
         card(cards, device)?;
         if set.is_null() || words == 0 {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         for word in 0..words as usize {
@@ -181,18 +182,22 @@ values! {
 
 /// # Safety
 /// `device` is null or can be written.
-unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Result<(), Code> {
-    let card = present(cards.card(index).ok_or(Code::InvalidArgument)?)?;
+unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Result<(), ReturnCode> {
+    let card = present(cards.card(index).ok_or(ReturnCode::InvalidArgument)?)?;
     // SAFETY: the caller's promise is ours.
     unsafe { write(device, handle(&card)) }
 }
 
 /// # Safety
 /// `bus_id` is null or a string; `device` is null or can be written.
-unsafe fn by_bus_id(cards: &'static Cards, bus_id: *const c_char, device: *mut Device) -> Result<(), Code> {
+unsafe fn by_bus_id(
+    cards: &'static Cards,
+    bus_id: *const c_char,
+    device: *mut Device,
+) -> Result<(), ReturnCode> {
     // SAFETY: the caller's promise is ours.
     unsafe {
-        let wanted = parse_bus_id(text::get(bus_id)?).ok_or(Code::InvalidArgument)?;
+        let wanted = parse_bus_id(text::get(bus_id)?).ok_or(ReturnCode::InvalidArgument)?;
         find(cards, device, |card| card.pci() == wanted)
     }
 }
@@ -205,23 +210,10 @@ unsafe fn find(
     cards: &'static Cards,
     device: *mut Device,
     is_wanted: impl Fn(&Card) -> bool,
-) -> Result<(), Code> {
-    let card = present(cards.all().find(is_wanted).ok_or(Code::NotFound)?)?;
+) -> Result<(), ReturnCode> {
+    let card = present(cards.all().find(is_wanted).ok_or(ReturnCode::NotFound)?)?;
     // SAFETY: the caller's promise is ours.
     unsafe { write(device, handle(&card)) }
-}
-
-/// Refuses a structure whose version field, the first one, is not the expected one.
-///
-/// # Safety
-/// `version` is null or can be read.
-pub(super) unsafe fn check_version(version: *const u32, expected: u32) -> Result<(), Code> {
-    if version.is_null() {
-        return Err(Code::InvalidArgument);
-    }
-    // SAFETY: not null, and the caller's promise is ours.
-    let given = unsafe { version.read_unaligned() };
-    if given == expected { Ok(()) } else { Err(Code::ArgumentVersionMismatch) }
 }
 
 fn pci_info(card: &Card) -> PciInfo {

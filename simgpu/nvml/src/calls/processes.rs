@@ -4,14 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use simgpu_device::ProcessUse;
 
-use super::identity::check_version;
-use super::{card, entries};
-use crate::Code;
+use super::{card, check_version, entries};
 use crate::cards::Cards;
 use crate::layout::{
     Device, ProcessDetail, ProcessDetails, ProcessInfo, ProcessInfoV1, ProcessUtilization,
     ProcessUtilizationInfo, ProcessesUtilization, version_of,
 };
+use crate::return_code::ReturnCode;
 
 /// In a place for an instance of a divided card: the card is whole.
 const NO_INSTANCE: u32 = u32::MAX;
@@ -119,7 +118,7 @@ entries! {
             let processes = match asked.mode {
                 0 | 3 => computing(cards, device)?,
                 1 | 2 => card(cards, device).map(|_| Vec::new())?,
-                _ => return Err(Code::InvalidArgument),
+                _ => return Err(ReturnCode::InvalidArgument),
             };
             let mut count = if asked.list.is_null() { 0 } else { asked.count };
             let given = give(&processes, &raw mut count, asked.list);
@@ -187,7 +186,7 @@ fn now() -> u64 {
 }
 
 /// Those that the caller's pid namespace has no number for are left out.
-fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, Code> {
+fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, ReturnCode> {
     Ok(visible(card(cards, device)?.processes()))
 }
 
@@ -199,12 +198,12 @@ fn visible(processes: Vec<ProcessUse>) -> Vec<Process> {
 }
 
 /// The processes that the card worked for since a moment (microseconds since 1970).
-fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process>, Code> {
+fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process>, ReturnCode> {
     let card = card(cards, device)?;
     let ago = now().saturating_sub(since).saturating_mul(1000);
     let mut processes = visible(card.processes_since(simgpu_device::now_ns().saturating_sub(ago)));
     processes.retain(|process| process.utilization > 0);
-    if ago == 0 || processes.is_empty() { Err(Code::NotFound) } else { Ok(processes) }
+    if ago == 0 || processes.is_empty() { Err(ReturnCode::NotFound) } else { Ok(processes) }
 }
 
 /// Fills the caller's list, or says how long it must be. A caller asks with a count of 0 first and, told that this is
@@ -216,21 +215,21 @@ unsafe fn give<T: for<'a> From<&'a Process>>(
     processes: &[Process],
     count: *mut u32,
     list: *mut T,
-) -> Result<(), Code> {
+) -> Result<(), ReturnCode> {
     if count.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
-    let needed = u32::try_from(processes.len()).map_err(|_| Code::Unknown)?;
+    let needed = u32::try_from(processes.len()).map_err(|_| ReturnCode::Unknown)?;
     // SAFETY: not null, and the caller's promise is ours.
     let room = unsafe { count.replace(needed) };
     if needed == 0 {
         return Ok(());
     }
     if room < needed {
-        return Err(Code::InsufficientSize);
+        return Err(ReturnCode::InsufficientSize);
     }
     if list.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
     for (place, process) in processes.iter().enumerate() {
         // SAFETY: the list has room for `room` entries, which is no fewer than there are processes.

@@ -10,14 +10,14 @@ pub mod readings;
 
 use simgpu_device::Card;
 
-use crate::Code;
 use crate::cards::{self, Cards};
 use crate::layout::Device;
+use crate::return_code::ReturnCode;
 
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
 
 /// Writes exported functions that need an init before them. The body sees the cards under the name given first
-/// and ends in a `Result<(), Code>`.
+/// and ends in a `Result<(), ReturnCode>`.
 macro_rules! entries {
     ($($(#[$doc:meta])* fn $name:ident($cards:tt; $($argument:ident: $type:ty),*) $body:block)*) => {$(
         $(#[$doc])*
@@ -41,9 +41,9 @@ macro_rules! values {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(device: $crate::layout::Device, value: *mut $type) -> u32 {
             $crate::library::answer(stringify!($name), |cards| {
-                let $card = &$crate::entry::card(cards, device)?;
+                let $card = &$crate::calls::card(cards, device)?;
                 // SAFETY: by this function's own contract.
-                unsafe { $crate::entry::write(value, $value?) }
+                unsafe { $crate::calls::write(value, $value?) }
             })
         }
     )*};
@@ -65,25 +65,38 @@ fn index(card: &Card) -> u32 {
 }
 
 /// The card of a handle; a lost card answers nothing.
-fn card(cards: &'static Cards, device: Device) -> Result<Card, Code> {
+fn card(cards: &'static Cards, device: Device) -> Result<Card, ReturnCode> {
     let index = device.addr().checked_sub(FIRST_HANDLE).and_then(|index| u32::try_from(index).ok());
-    present(index.and_then(|index| cards.card(index)).ok_or(Code::InvalidArgument)?)
+    present(index.and_then(|index| cards.card(index)).ok_or(ReturnCode::InvalidArgument)?)
 }
 
 /// The card, unless it is lost.
-fn present(card: Card) -> Result<Card, Code> {
-    if card.lost() { Err(Code::GpuIsLost) } else { Ok(card) }
+fn present(card: Card) -> Result<Card, ReturnCode> {
+    if card.lost() { Err(ReturnCode::GpuIsLost) } else { Ok(card) }
 }
 
 /// Hands a value to the caller.
 ///
 /// # Safety
 /// `place` is null or can be written.
-unsafe fn write<T>(place: *mut T, value: T) -> Result<(), Code> {
+unsafe fn write<T>(place: *mut T, value: T) -> Result<(), ReturnCode> {
     if place.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
     // SAFETY: not null, and the caller's promise is ours; clients from Python don't always align.
     unsafe { place.write_unaligned(value) };
     Ok(())
+}
+
+/// Refuses a structure whose version field, the first one, is not the expected one.
+///
+/// # Safety
+/// `version` is null or valid for a read of four bytes, aligned or not.
+unsafe fn check_version(version: *const u32, expected: u32) -> Result<(), ReturnCode> {
+    if version.is_null() {
+        return Err(ReturnCode::InvalidArgument);
+    }
+    // SAFETY: not null, and the caller's promise is ours.
+    let given = unsafe { version.read_unaligned() };
+    if given == expected { Ok(()) } else { Err(ReturnCode::ArgumentVersionMismatch) }
 }

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 /// What a call failed with; success is 0 and not among them. Numbers as in NVML's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Code {
+pub enum ReturnCode {
     /// No init came before, or as many shutdowns as inits did.
     Uninitialized = 1,
     /// A null pointer, a handle that is none, a number out of range.

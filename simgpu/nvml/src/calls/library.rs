@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_int};
 
 use super::{entries, write};
-use crate::{Code, code, library, text};
+use crate::return_code::{self, ReturnCode};
+use crate::{library, text};
 
 /// What a driver of this generation calls itself; tools parse it.
 const DRIVER_VERSION: &str = "615.71.01";
@@ -38,7 +39,7 @@ pub extern "C" fn nvmlShutdown() -> u32 {
 /// The sentence for a return code, without any init.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: u32) -> *const c_char {
-    code::sentence(code).as_ptr()
+    return_code::sentence(code).as_ptr()
 }
 
 entries! {
@@ -69,9 +70,9 @@ entries! {
     /// The path by which a process was started, cut to the buffer.
     fn nvmlSystemGetProcessName(_; pid: u32, name: *mut c_char, length: u32) {
         if name.is_null() || length == 0 {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| Code::NotFound)?;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| ReturnCode::NotFound)?;
         let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
         let program = String::from_utf8_lossy(program);
         let cut = program.floor_char_boundary(length as usize - 1);

@@ -2,10 +2,9 @@
 
 use simgpu_device::Card;
 
-use super::identity::check_version;
-use super::{card, entries, values, write};
-use crate::Code;
+use super::{card, check_version, entries, values, write};
 use crate::layout::{Bar1Memory, Device, Memory, MemoryV2, Temperature, Utilization, version_of};
+use crate::return_code::ReturnCode;
 
 /// Over how long the encoder's and decoder's utilisation is said to be measured, in microseconds.
 const SAMPLE_PERIOD: u32 = 167_000;
@@ -54,7 +53,7 @@ entries! {
     fn nvmlDeviceGetTemperature(cards; device: Device, sensor: u32, degrees: *mut u32) {
         let card = card(cards, device)?;
         if sensor != 0 {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
         // SAFETY: by this function's own contract.
         unsafe { write(degrees, temperature(&card)) }
@@ -70,9 +69,9 @@ entries! {
             (&raw const (*reading).sensor).read_unaligned()
         };
         if sensor != 0 {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
-        let degrees = i32::try_from(temperature(&card)).map_err(|_| Code::Unknown)?;
+        let degrees = i32::try_from(temperature(&card)).map_err(|_| ReturnCode::Unknown)?;
         // SAFETY: by this function's own contract.
         unsafe { write(reading, Temperature { version, sensor, temperature: degrees }) }
     }
@@ -93,7 +92,7 @@ entries! {
     fn nvmlDeviceGetTotalEccErrors(cards; device: Device, kind: u32, counter: u32, errors: *mut u64) {
         card(cards, device)?;
         if kind > 1 || counter > 1 {
-            return Err(Code::InvalidArgument);
+            return Err(ReturnCode::InvalidArgument);
         }
         // SAFETY: by this function's own contract.
         unsafe { write(errors, 0) }
@@ -131,9 +130,9 @@ values! {
 
 /// # Safety
 /// Each pointer is null or can be written.
-unsafe fn write_both(first: *mut u32, a: u32, second: *mut u32, b: u32) -> Result<(), Code> {
+unsafe fn write_both(first: *mut u32, a: u32, second: *mut u32, b: u32) -> Result<(), ReturnCode> {
     if second.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
     // SAFETY: the caller's promise is ours.
     unsafe { write(first, a).and_then(|()| write(second, b)) }
@@ -157,10 +156,10 @@ fn power(card: &Card) -> u32 {
     rest + (load - rest) / 100 * card.utilisation()
 }
 
-fn clock_of(card: &Card, clock: u32) -> Result<u32, Code> {
+fn clock_of(card: &Card, clock: u32) -> Result<u32, ReturnCode> {
     match clock {
         MEMORY_CLOCK => Ok(card.model().memory_clock_khz / 1000),
         0..=3 => Ok(card.model().core_clock_khz / 1000),
-        _ => Err(Code::InvalidArgument),
+        _ => Err(ReturnCode::InvalidArgument),
     }
 }
