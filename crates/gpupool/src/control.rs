@@ -14,9 +14,8 @@ use gpupool_core::sharing::names::CONTROL;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::agent::parse_address;
-use crate::check_config::RulesArg;
 use crate::cluster_access::ClusterArgs;
+use crate::option_values::{RulesOption, parse_address};
 
 /// Options of `gpupool control`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +32,7 @@ pub(crate) struct Args {
     sandbox_mode: ModeOption,
     /// How strictly nodes are judged
     #[arg(long, value_enum, default_value_t)]
-    rules: RulesArg,
+    rules: RulesOption,
     /// Write the nvidia.com/gpu.deploy.* labels, unless GPU Operator is installed, which writes them itself
     #[arg(long)]
     manage_operands: bool,

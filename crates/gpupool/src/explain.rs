@@ -10,7 +10,7 @@ use gpupool_core::one_line::one_word;
 use gpupool_core::stock::{self, Explanation, Outlook, Pod};
 use serde_json::json;
 
-use crate::cluster_dump::StockArgs;
+use crate::stock_source::StockArgs;
 
 /// What the user typed.
 #[derive(Debug, Parser)]

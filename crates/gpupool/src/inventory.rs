@@ -9,7 +9,7 @@ use gpupool_core::one_line::one_word;
 use gpupool_core::stock::{self, Inventory};
 use serde_json::json;
 
-use crate::cluster_dump::StockArgs;
+use crate::stock_source::StockArgs;
 
 /// What the user typed.
 #[derive(Debug, Parser)]

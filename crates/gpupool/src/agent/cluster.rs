@@ -7,6 +7,7 @@ use gpupool_agent::kubernetes::{KUBELET_DIRECTORY, Settings, Terms};
 use gpupool_core::pool::Millis;
 
 use crate::installation::Installation;
+use crate::option_values::parse_seconds;
 
 /// What only an agent on a node of a cluster is told.
 #[derive(Debug, clap::Args)]
@@ -34,7 +35,7 @@ pub(super) struct Args {
     install_dir: PathBuf,
     /// What podMaxDurationMinutes counts in; less than a minute is for labs
     #[arg(long, value_name = "1m|1s", default_value = "1m", requires = "kubernetes",
-          value_parser = super::parse_seconds)]
+          value_parser = parse_seconds)]
     duration_unit: Duration,
     /// Advertise whole cards too, as nvidia.com/gpu: not beside another plugin that does
     #[arg(long, requires = "kubernetes")]

@@ -6,14 +6,16 @@ use gpupool_core::one_line::one_line;
 use gpupool_core::stock::{self, InitContainer, Phase, Pod, pod_requests};
 use serde::Deserialize;
 
-use super::node::Effect;
-use crate::dump::fields::{AllKeys, Resources, object};
-use crate::dump::{Header, Shape};
+use super::taint_effect::EffectName;
+use crate::document::{Header, ObjectPart};
+use crate::error::{ObjectError, ResourceError};
+use crate::fields::{AllKeys, RawResources, object};
 
-pub(super) struct PodShape;
+/// Pods, as far as the stock reads them.
+pub(super) struct StockPods;
 
-impl Shape for PodShape {
-    type Item<'a> = PodObject<'a>;
+impl ObjectPart for StockPods {
+    type Part<'a> = PodObject<'a>;
 
     const KIND: &'static str = "Pod";
 
@@ -51,7 +53,7 @@ struct Spec<'a> {
     #[serde(borrow)]
     init_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
-    overhead: Option<Resources<'a, AllKeys>>,
+    overhead: Option<RawResources<'a, AllKeys>>,
     node_selector: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "object")]
     affinity: Option<Affinity>,
@@ -70,9 +72,9 @@ struct Container<'a> {
 #[derive(Debug, Deserialize)]
 struct Requirements<'a> {
     #[serde(borrow)]
-    requests: Option<Resources<'a, AllKeys>>,
+    requests: Option<RawResources<'a, AllKeys>>,
     #[serde(borrow)]
-    limits: Option<Resources<'a, AllKeys>>,
+    limits: Option<RawResources<'a, AllKeys>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,7 +126,7 @@ struct Toleration {
     key: Option<String>,
     operator: Option<String>,
     value: Option<String>,
-    effect: Option<Effect>,
+    effect: Option<EffectName>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -148,12 +150,16 @@ struct Condition {
 
 impl PodObject<'_> {
     /// The pod as a value, or what is missing in it.
-    pub(super) fn into_pod(self) -> Result<Pod, String> {
-        let metadata = self.metadata.ok_or("a pod without a name")?;
-        let name = metadata.name.filter(|name| !name.is_empty()).ok_or("a pod without a name")?;
+    pub(super) fn into_pod(self) -> Result<Pod, ObjectError> {
+        let metadata = self.metadata.ok_or(ObjectError::Nameless("pod"))?;
+        let name = metadata.name.filter(|name| !name.is_empty()).ok_or(ObjectError::Nameless("pod"))?;
         let spec = self.spec.unwrap_or_default();
         let status = self.status.unwrap_or_default();
-        let requests = spec.requests().map_err(|what| format!("pod {}: {what}", one_line(&name, 100)))?;
+        let requests = spec.requests().map_err(|why| ObjectError::Quantity {
+            kind: "pod",
+            name: one_line(&name, 100),
+            why,
+        })?;
         let unscheduled =
             |condition: &Condition| condition.kind == "PodScheduled" && condition.status == "False";
         Ok(Pod {
@@ -187,15 +193,15 @@ impl PodObject<'_> {
 }
 
 impl Spec<'_> {
-    fn requests(&self) -> Result<stock::Resources, String> {
+    fn requests(&self) -> Result<stock::Resources, ResourceError> {
         let containers = self.containers.iter().flatten().map(Container::requests);
         let containers: Vec<_> = containers.collect::<Result<_, _>>()?;
         let init = self.init_containers.iter().flatten().map(|container| {
             let is_sidecar = container.restart_policy.as_deref() == Some("Always");
             Ok(InitContainer { requests: container.requests()?, is_sidecar })
         });
-        let init: Vec<_> = init.collect::<Result<_, String>>()?;
-        let overhead = self.overhead.as_ref().map(Resources::to_map).transpose()?.unwrap_or_default();
+        let init: Vec<_> = init.collect::<Result<_, ResourceError>>()?;
+        let overhead = self.overhead.as_ref().map(RawResources::to_map).transpose()?.unwrap_or_default();
         Ok(pod_requests(&containers, &init, &overhead))
     }
 
@@ -208,9 +214,10 @@ impl Spec<'_> {
 
 impl Container<'_> {
     /// What the container asks for; a limit without a request is one.
-    fn requests(&self) -> Result<stock::Resources, String> {
+    fn requests(&self) -> Result<stock::Resources, ResourceError> {
         let Some(resources) = &self.resources else { return Ok(stock::Resources::new()) };
-        let read = |map: &Option<Resources<'_, AllKeys>>| map.as_ref().map(Resources::to_map).transpose();
+        let read =
+            |map: &Option<RawResources<'_, AllKeys>>| map.as_ref().map(RawResources::to_map).transpose();
         let mut requests = read(&resources.limits)?.unwrap_or_default();
         requests.extend(read(&resources.requests)?.unwrap_or_default());
         Ok(requests)

@@ -5,17 +5,16 @@ use std::io::{self, Read};
 use gpupool_core::checker::Rules;
 use proptest::prelude::*;
 
-use super::{NodeShape, judge};
-use crate::check_config::report::Report;
-use crate::dump;
+use super::check;
 
-/// What the checker prints for a dump; nothing if it cannot be read.
+/// The mismatches of a dump, or how many nodes are right; nothing if it cannot be read.
 fn verdict(source: impl Read) -> Option<String> {
-    let mut report = Report::new(Rules::Strict);
-    dump::read_from::<NodeShape>(source, &mut |node| judge(&node, &mut report)).ok()?;
-    let mut out = Vec::new();
-    report.print_text(&mut out).expect("prints into memory");
-    Some(String::from_utf8(out).expect("text"))
+    let report = check(source, Rules::Strict).ok()?;
+    if report.is_ok() {
+        return Some(format!("{} right", report.judged));
+    }
+    let mismatches = report.mismatches.iter().map(|bad| format!("{} {}", bad.node, bad.mismatch));
+    Some(mismatches.collect::<Vec<_>>().join("\n"))
 }
 
 fn node(name: &str, label: &str, resource: &str, quantity: &str) -> String {
@@ -67,12 +66,12 @@ metadata:
   resourceVersion: \"\"
 ";
 
-const YAML_VERDICT: &str = "MISMATCH=lab-node-2 label vm-vgpu, but nvidia.com/gpu (4)";
+const YAML_VERDICT: &str = "lab-node-2 label vm-vgpu, but nvidia.com/gpu (4)";
 
 /// Gives its bytes a few at a time.
-struct Drip<'a>(&'a [u8], usize);
+struct SlowReader<'a>(&'a [u8], usize);
 
-impl Read for Drip<'_> {
+impl Read for SlowReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.1.min(self.0.len()).min(buffer.len());
         buffer[..count].copy_from_slice(&self.0[..count]);
@@ -85,7 +84,7 @@ impl Read for Drip<'_> {
 fn a_dump_reads_the_same_in_pieces_of_any_size() {
     let text = list(&lab());
     for size in 1..100 {
-        assert_eq!(verdict(Drip(text.as_bytes(), size)).as_deref(), Some("OK=3\n"), "{size}");
+        assert_eq!(verdict(SlowReader(text.as_bytes(), size)).as_deref(), Some("3 right"), "{size}");
     }
 }
 
@@ -121,9 +120,7 @@ fn the_place_of_an_error_is_that_in_the_whole_file() {
     let text = list(&nodes);
     let at = text.rfind("status").expect("the broken key");
     let line = text[..at].matches('\n').count() + 1;
-    let mut report = Report::new(Rules::Strict);
-    let error = dump::read_from::<NodeShape>(text.as_bytes(), &mut |node| judge(&node, &mut report));
-    let error = error.expect_err("a key without quotes").to_string();
+    let error = check(text.as_bytes(), Rules::Strict).expect_err("a key without quotes").to_string();
     assert!(error.starts_with(&format!("line {line} column ")), "{error}, not line {line}");
 }
 
@@ -132,7 +129,7 @@ proptest! {
 
     #[test]
     fn what_is_accepted_after_damage_is_still_json_in_utf8(
-        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..3), 1..4), drip in 1_usize..200,
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..3), 1..4), chunk in 1_usize..200,
     ) {
         let mut bytes = list(&lab()).into_bytes();
         for (place, byte, how) in damage {
@@ -143,7 +140,7 @@ proptest! {
                 _ => bytes.insert(place, byte),
             }
         }
-        if verdict(Drip(&bytes, drip)).is_some() {
+        if verdict(SlowReader(&bytes, chunk)).is_some() {
             prop_assert!(std::str::from_utf8(&bytes).is_ok());
             let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes);
             prop_assert!(json.is_ok(), "{json:?}: {}", String::from_utf8_lossy(&bytes));

@@ -1,17 +1,14 @@
-//! A cluster's GPU stock, from the cluster itself or from two dumps: its nodes and its pods.
-
-mod node;
-mod pod;
+//! Where `inventory` and `explain` take a cluster's stock from: the cluster itself, or two dumps of its nodes and pods.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use gpupool_control::{Listed, list};
-use gpupool_core::stock::{Node, Pod, Stock};
+use gpupool_core::stock::{Pod, Stock};
+use gpupool_dump::stock::{read_nodes, read_pods};
 
 use crate::cluster_access::ClusterArgs;
-use crate::dump::{self, DumpError};
 
 /// Where nodes and pods come from: two dumps, or else a cluster.
 #[derive(Debug, Args)]
@@ -45,9 +42,12 @@ impl StockArgs {
         runtime.block_on(async {
             let client = self.cluster.access().connect().await?;
             let mut nodes = Vec::new();
-            list(&client, Listed::Nodes, |page| take_nodes(page.as_bytes(), &mut nodes)).await?;
+            list(&client, Listed::Nodes, |page| read_nodes(page.as_bytes(), |node| nodes.push(node))).await?;
             let mut stock = Stock::of(nodes);
-            list(&client, Listed::Pods, |page| take_pods(page.as_bytes(), &mut stock, &mut look)).await?;
+            list(&client, Listed::Pods, |page| {
+                read_pods(page.as_bytes(), |pod| count_in(&pod, &mut stock, &mut look))
+            })
+            .await?;
             Ok(stock)
         })
     }
@@ -59,31 +59,17 @@ fn read_dumps(nodes: &Path, pods: &Path, mut look: impl FnMut(&Pod)) -> anyhow::
         "standard input can be one of the dumps, not both"
     );
     let mut found = Vec::new();
-    dump::read::<node::NodeShape>(nodes, &mut |node| {
-        found.push(node.into_node()?);
-        Ok(())
-    })
-    .with_context(|| nodes.display().to_string())?;
+    gpupool_dump::open(nodes)
+        .and_then(|dump| read_nodes(dump, |node| found.push(node)))
+        .with_context(|| nodes.display().to_string())?;
     let mut stock = Stock::of(found);
-    dump::read::<pod::PodShape>(pods, &mut |object| add(object, &mut stock, &mut look))
+    gpupool_dump::open(pods)
+        .and_then(|dump| read_pods(dump, |pod| count_in(&pod, &mut stock, &mut look)))
         .with_context(|| pods.display().to_string())?;
     Ok(stock)
 }
 
-fn take_nodes(page: &[u8], nodes: &mut Vec<Node>) -> Result<(), DumpError> {
-    dump::read_from::<node::NodeShape>(page, &mut |node| {
-        nodes.push(node.into_node()?);
-        Ok(())
-    })
-}
-
-fn take_pods(page: &[u8], stock: &mut Stock, look: &mut impl FnMut(&Pod)) -> Result<(), DumpError> {
-    dump::read_from::<pod::PodShape>(page, &mut |object| add(object, stock, look))
-}
-
-fn add(object: pod::PodObject<'_>, stock: &mut Stock, look: &mut impl FnMut(&Pod)) -> Result<(), String> {
-    let pod = object.into_pod()?;
-    look(&pod);
-    stock.add(&pod);
-    Ok(())
+fn count_in(pod: &Pod, stock: &mut Stock, look: &mut impl FnMut(&Pod)) {
+    look(pod);
+    stock.add(pod);
 }

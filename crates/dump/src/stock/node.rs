@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use gpupool_core::one_line::one_line;
-use gpupool_core::stock::{Node, Taint, TaintEffect};
+use gpupool_core::stock::{Node, Taint};
 use serde::Deserialize;
 
-use crate::dump::fields::{AllKeys, Resources, object};
-use crate::dump::{Header, Shape};
+use super::taint_effect::EffectName;
+use crate::document::{Header, ObjectPart};
+use crate::error::{ObjectError, ResourceError};
+use crate::fields::{AllKeys, RawResources, object};
 
-pub(super) struct NodeShape;
+/// Nodes, as far as the stock reads them.
+pub(super) struct StockNodes;
 
-impl Shape for NodeShape {
-    type Item<'a> = NodeObject<'a>;
+impl ObjectPart for StockNodes {
+    type Part<'a> = NodeObject<'a>;
 
     const KIND: &'static str = "Node";
 
@@ -51,33 +54,15 @@ struct Spec {
 struct TaintObject {
     key: String,
     value: Option<String>,
-    effect: Effect,
-}
-
-/// A taint's effect.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) enum Effect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
-}
-
-impl From<Effect> for TaintEffect {
-    fn from(effect: Effect) -> Self {
-        match effect {
-            Effect::NoSchedule => Self::NoSchedule,
-            Effect::PreferNoSchedule => Self::PreferNoSchedule,
-            Effect::NoExecute => Self::NoExecute,
-        }
-    }
+    effect: EffectName,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Status<'a> {
     #[serde(borrow)]
-    allocatable: Option<Resources<'a, AllKeys>>,
+    allocatable: Option<RawResources<'a, AllKeys>>,
     #[serde(borrow)]
-    capacity: Option<Resources<'a, AllKeys>>,
+    capacity: Option<RawResources<'a, AllKeys>>,
     conditions: Option<Vec<Condition>>,
 }
 
@@ -90,14 +75,15 @@ struct Condition {
 
 impl NodeObject<'_> {
     /// The node as a value, or what is missing in it.
-    pub(super) fn into_node(self) -> Result<Node, String> {
-        let metadata = self.metadata.ok_or("a node without a name")?;
-        let name = metadata.name.filter(|name| !name.is_empty()).ok_or("a node without a name")?;
-        let named = |what: String| format!("node {}: {what}", one_line(&name, 100));
+    pub(super) fn into_node(self) -> Result<Node, ObjectError> {
+        let metadata = self.metadata.ok_or(ObjectError::Nameless("node"))?;
+        let name = metadata.name.filter(|name| !name.is_empty()).ok_or(ObjectError::Nameless("node"))?;
+        let named =
+            |why: ResourceError| ObjectError::Quantity { kind: "node", name: one_line(&name, 100), why };
         let (spec, status) = (self.spec.unwrap_or_default(), self.status.unwrap_or_default());
         let conditions = status.conditions.unwrap_or_default();
-        let capacity = status.capacity.as_ref().map(Resources::to_map).transpose().map_err(named)?;
-        let allocatable = status.allocatable.as_ref().map(Resources::to_map).transpose().map_err(named)?;
+        let capacity = status.capacity.as_ref().map(RawResources::to_map).transpose().map_err(named)?;
+        let allocatable = status.allocatable.as_ref().map(RawResources::to_map).transpose().map_err(named)?;
         let taints = spec.taints.unwrap_or_default().into_iter().map(|taint| Taint {
             key: taint.key,
             value: taint.value.unwrap_or_default(),

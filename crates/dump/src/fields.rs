@@ -6,9 +6,12 @@ use std::marker::PhantomData;
 
 use gpupool_core::one_line::one_line;
 use gpupool_core::quantity::Quantity;
+use gpupool_core::stock::Resources;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::error::{AmountFault, ResourceError};
 
 /// A string, borrowed unless it has escapes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,7 +68,7 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Which keys of a map are kept.
-pub(crate) trait Keys {
+pub(crate) trait KeyFilter {
     /// Whether a key is kept. The same kept key twice is an error.
     fn keep(key: &str) -> bool;
 }
@@ -74,50 +77,50 @@ pub(crate) trait Keys {
 #[derive(Debug)]
 pub(crate) struct AllKeys;
 
-impl Keys for AllKeys {
+impl KeyFilter for AllKeys {
     fn keep(_: &str) -> bool {
         true
     }
 }
 
-/// The kept keys of a map of resources with their quantities, not yet read.
+/// The kept resources of a map, with their quantities as they were written.
 #[derive(Debug)]
-pub(crate) struct Resources<'a, K>(Vec<(Cow<'a, str>, &'a RawValue)>, PhantomData<K>);
+pub(crate) struct RawResources<'a, K>(Vec<(Cow<'a, str>, &'a RawValue)>, PhantomData<K>);
 
-impl<K> Resources<'_, K> {
+impl<K> RawResources<'_, K> {
     /// Every kept resource with its quantity.
-    pub(crate) fn quantities(&self) -> Result<Vec<(&str, Quantity)>, String> {
+    pub(crate) fn quantities(&self) -> Result<Vec<(&str, Quantity)>, ResourceError> {
         self.0.iter().map(|(name, raw)| Ok((name.as_ref(), quantity(name, raw)?))).collect()
     }
 
     /// The same as a map of its own.
-    pub(crate) fn to_map(&self) -> Result<gpupool_core::stock::Resources, String> {
+    pub(crate) fn to_map(&self) -> Result<Resources, ResourceError> {
         let quantities = self.quantities()?.into_iter();
         Ok(quantities.map(|(name, quantity)| (name.to_owned(), quantity)).collect())
     }
 }
 
-impl<'de: 'a, 'a, K: Keys> Deserialize<'de> for Resources<'a, K> {
+impl<'de: 'a, 'a, K: KeyFilter> Deserialize<'de> for RawResources<'a, K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let kept: Kept<'a, &'a RawValue, K> = Kept::deserialize(deserializer)?;
+        let kept: FilteredMap<'a, &'a RawValue, K> = FilteredMap::deserialize(deserializer)?;
         Ok(Self(kept.0, PhantomData))
     }
 }
 
 /// The kept keys of a map with their values, in their order.
 #[derive(Debug)]
-pub(crate) struct Kept<'a, V, K>(pub(crate) Vec<(Cow<'a, str>, V)>, PhantomData<K>);
+pub(crate) struct FilteredMap<'a, V, K>(pub(crate) Vec<(Cow<'a, str>, V)>, PhantomData<K>);
 
-impl<'de: 'a, 'a, V: Deserialize<'de> + 'a, K: Keys> Deserialize<'de> for Kept<'a, V, K> {
+impl<'de: 'a, 'a, V: Deserialize<'de> + 'a, K: KeyFilter> Deserialize<'de> for FilteredMap<'a, V, K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(KeptVisitor(PhantomData))
+        deserializer.deserialize_map(FilteredMapVisitor(PhantomData))
     }
 }
 
-struct KeptVisitor<'a, V, K>(PhantomData<(&'a V, K)>);
+struct FilteredMapVisitor<'a, V, K>(PhantomData<(&'a V, K)>);
 
-impl<'de: 'a, 'a, V: Deserialize<'de> + 'a, K: Keys> Visitor<'de> for KeptVisitor<'a, V, K> {
-    type Value = Kept<'a, V, K>;
+impl<'de: 'a, 'a, V: Deserialize<'de> + 'a, K: KeyFilter> Visitor<'de> for FilteredMapVisitor<'a, V, K> {
+    type Value = FilteredMap<'a, V, K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -140,20 +143,22 @@ impl<'de: 'a, 'a, V: Deserialize<'de> + 'a, K: Keys> Visitor<'de> for KeptVisito
                 one_line(twice[0], 60)
             )));
         }
-        Ok(Kept(kept, PhantomData))
+        Ok(FilteredMap(kept, PhantomData))
     }
 }
 
 /// A quantity as Kubernetes reads it: a string or a number, exactly as it was written.
-fn quantity(name: &str, raw: &RawValue) -> Result<Quantity, String> {
-    let raw = raw.get();
-    let read = match raw.bytes().next() {
+fn quantity(name: &str, raw: &RawValue) -> Result<Quantity, ResourceError> {
+    amount(raw.get()).map_err(|fault| ResourceError { resource: one_line(name, 100), fault })
+}
+
+fn amount(raw: &str) -> Result<Quantity, AmountFault> {
+    match raw.bytes().next() {
         Some(b'"') => {
-            let Text(text) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
-            Quantity::parse(&text).map_err(|error| error.to_string())
+            let Text(text) = serde_json::from_str(raw)?;
+            Ok(Quantity::parse(&text)?)
         }
-        Some(b'-' | b'0'..=b'9') => Quantity::parse(raw).map_err(|error| error.to_string()),
-        _ => Err(format!("{} is no quantity: write a number such as \"4\"", one_line(raw, 40))),
-    };
-    read.map_err(|what| format!("{}: {what}", one_line(name, 100)))
+        Some(b'-' | b'0'..=b'9') => Ok(Quantity::parse(raw)?),
+        _ => Err(AmountFault::NeitherStringNorNumber(one_line(raw, 40))),
+    }
 }

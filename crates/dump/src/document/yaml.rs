@@ -3,7 +3,7 @@
 use gpupool_core::one_line::one_line;
 use serde_json::Value;
 
-use super::DumpError;
+use crate::error::{DocumentFault, DumpError};
 
 /// The only document of a YAML text, as JSON.
 pub(super) fn to_json(yaml: &str) -> Result<String, DumpError> {
@@ -29,9 +29,7 @@ pub(super) fn to_json(yaml: &str) -> Result<String, DumpError> {
 
 fn refused(error: &serde_saphyr::Error) -> DumpError {
     if let serde_saphyr::Error::MultipleDocuments { .. } = error.without_snippet() {
-        return DumpError::Content(
-            "holds several YAML documents; one List or one object is expected".to_owned(),
-        );
+        return DocumentFault::SeveralDocuments.into();
     }
     let text = error.without_snippet().to_string();
     let first = text.lines().next().unwrap_or_default();

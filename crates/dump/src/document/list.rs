@@ -5,8 +5,9 @@ use std::io::Read;
 
 use gpupool_core::one_line::one_line;
 
-use super::window::{AString, AnyValue, Borrowing, Window};
-use super::{DumpError, Each, Header, Shape};
+use super::window::{Borrowed, JsonString, RawJson, Window};
+use super::{ForEach, Header, ObjectPart};
+use crate::error::{DocumentFault, DumpError, OtherKind, TextFault};
 
 /// Where the JSON text comes from.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -17,10 +18,10 @@ pub(super) enum Origin {
     Yaml,
 }
 
-struct Item<S>(S);
+struct Item<P>(P);
 
-impl<S: Shape> Borrowing for Item<S> {
-    type Of<'a> = S::Item<'a>;
+impl<P: ObjectPart> Borrowed for Item<P> {
+    type Value<'a> = P::Part<'a>;
 }
 
 /// What the outermost level said beside its items.
@@ -35,68 +36,70 @@ struct Outer {
 }
 
 /// Reads a whole document; the window stands before its opening brace.
-pub(super) fn read<S: Shape>(
+pub(super) fn read<P: ObjectPart>(
     window: &mut Window<impl Read>,
     origin: Origin,
-    each: &mut Each<'_, S>,
+    each: &mut ForEach<'_, P>,
 ) -> Result<(), DumpError> {
     let mut outer = Outer::default();
     window.take(b"{")?;
     while window.peek()? != Some(b'}') || !outer.seen.is_empty() {
-        let key = window.value::<AString, _>(|key| Ok(key.0.into_owned()))?;
+        let key = window.value::<JsonString, _>(|key| Ok(key.0.into_owned()))?;
         if !outer.seen.insert(key.clone()) {
-            return Err(window.error(format!("the key \"{}\" stands there twice", one_line(&key, 60))));
+            return Err(window.error(TextFault::RepeatedKey(one_line(&key, 60))));
         }
         window.take(b":")?;
         if key == "items" {
             outer.listed = true;
             outer.members.clear();
-            items::<S>(window, each)?;
+            items::<P>(window, each)?;
         } else {
             member(window, &mut outer, &key)?;
         }
         if window.take(b",}")? == b'}' {
-            return finish::<S>(window, &outer, origin, each);
+            return finish::<P>(window, &outer, origin, each);
         }
     }
     window.take(b"}")?;
-    finish::<S>(window, &outer, origin, each)
+    finish::<P>(window, &outer, origin, each)
 }
 
 fn member(window: &mut Window<impl Read>, outer: &mut Outer, key: &str) -> Result<(), DumpError> {
     let text = |raw: &str| {
-        serde_json::from_str(raw).map_err(|_| format!("{key} is no string: {}", one_line(raw, 40)))
+        serde_json::from_str(raw)
+            .map_err(|_| TextFault::NotAString { key: key.to_owned(), found: one_line(raw, 40) })
     };
-    window.value::<AnyValue, _>(|raw| {
+    window.value::<RawJson, _>(|raw| {
         match key {
             "kind" => outer.kind = Some(text(raw.get())?),
             "apiVersion" => outer.api_version = Some(text(raw.get())?),
             _ => {}
         }
         if !outer.listed {
-            let key = serde_json::to_string(key).map_err(|error| error.to_string())?;
+            let key = serde_json::to_string(key).map_err(|error| TextFault::NotJson(error.to_string()))?;
             outer.members.push(format!("{key}:{}", raw.get()));
         }
         Ok(())
     })
 }
 
-fn items<S: Shape>(window: &mut Window<impl Read>, each: &mut Each<'_, S>) -> Result<(), DumpError> {
+fn items<P: ObjectPart>(window: &mut Window<impl Read>, each: &mut ForEach<'_, P>) -> Result<(), DumpError> {
     match window.peek()? {
         // How an empty list of an older API server reads.
-        Some(b'n') => window.value::<AnyValue, _>(|raw| match raw.get() {
+        Some(b'n') => window.value::<RawJson, _>(|raw| match raw.get() {
             "null" => Ok(()),
-            _ => Err("items is no array".to_owned()),
+            _ => Err(TextFault::ItemsNotAnArray),
         }),
         Some(b'[') => {
             window.take(b"[")?;
             let mut count = 0_usize;
             while window.peek()? != Some(b']') || count > 0 {
                 count += 1;
-                object_ahead::<S>(window, count)?;
-                window.value::<Item<S>, _>(|item| {
-                    check::<S>(S::header(&item)).map_err(|what| format!("item {count} {what}"))?;
-                    each(item).map_err(|what| format!("item {count}: {what}"))
+                let index = count;
+                object_ahead::<P>(window, index)?;
+                window.value::<Item<P>, _>(|item| {
+                    check::<P>(P::header(&item)).map_err(|is| TextFault::ItemOfAnotherKind { index, is })?;
+                    each(item).map_err(|why| TextFault::Item { index, why })
                 })?;
                 if window.take(b",]")? == b']' {
                     return Ok(());
@@ -104,76 +107,70 @@ fn items<S: Shape>(window: &mut Window<impl Read>, each: &mut Each<'_, S>) -> Re
             }
             window.take(b"]").map(drop)
         }
-        Some(_) => Err(window.error("items is no array".to_owned())),
+        Some(_) => Err(window.error(TextFault::ItemsNotAnArray)),
         None => Err(window.truncated()),
     }
 }
 
-fn object_ahead<S: Shape>(window: &mut Window<impl Read>, count: usize) -> Result<(), DumpError> {
+fn object_ahead<P: ObjectPart>(window: &mut Window<impl Read>, index: usize) -> Result<(), DumpError> {
     match window.peek()? {
         Some(b'{') => Ok(()),
-        Some(_) => Err(window.error(format!("item {count} is no object, so no {}", S::KIND))),
+        Some(_) => Err(window.error(TextFault::ItemNotAnObject { index, kind: P::KIND })),
         None => Err(window.truncated()),
     }
 }
 
 /// Refuses an object of another kind, and one of the same kind in another group.
-fn check<S: Shape>(header: Header<'_>) -> Result<(), String> {
-    let kind = header.kind.unwrap_or(S::KIND);
+fn check<P: ObjectPart>(header: Header<'_>) -> Result<(), OtherKind> {
+    let kind = header.kind.unwrap_or(P::KIND);
     let api_version = header.api_version.unwrap_or("v1");
-    if kind == S::KIND && api_version == "v1" {
+    if kind == P::KIND && api_version == "v1" {
         return Ok(());
     }
-    Err(format!("is a {} of {}, not a {} of v1", one_line(kind, 60), one_line(api_version, 60), S::KIND))
+    Err(OtherKind { kind: one_line(kind, 60), api_version: one_line(api_version, 60), expected: P::KIND })
 }
 
-fn finish<S: Shape>(
+fn finish<P: ObjectPart>(
     window: &mut Window<impl Read>,
     outer: &Outer,
     origin: Origin,
-    each: &mut Each<'_, S>,
+    each: &mut ForEach<'_, P>,
 ) -> Result<(), DumpError> {
     if window.peek()?.is_some() {
-        return Err(
-            window.error("text behind the end: one List or one object is expected, not several".to_owned())
-        );
+        return Err(window.error(TextFault::TextBehindTheEnd));
     }
     let header = Header { kind: outer.kind.as_deref(), api_version: outer.api_version.as_deref() };
-    let kind = S::KIND;
+    let kind = P::KIND;
     match (outer.listed, header.kind) {
-        (true, None) if origin == Origin::Yaml => Err(DumpError::Content(
-            "has items but no kind: the dump is incomplete, or its kind (List) was removed".to_owned(),
-        )),
+        (true, None) if origin == Origin::Yaml => Err(DocumentFault::ListWithoutKind.into()),
         (true, None | Some("List")) => versioned(header),
         (true, Some(list)) if list.strip_suffix("List") == Some(kind) => versioned(header),
         (false, Some(list)) if list == "List" || list.strip_suffix("List") == Some(kind) => {
-            Err(DumpError::Content(format!("is a {list} without items: the dump is incomplete")))
+            Err(DocumentFault::ListWithoutItems(list.to_owned()).into())
         }
         (false, Some(single)) if single == kind => {
-            check::<S>(header).map_err(DumpError::Content)?;
+            check::<P>(header).map_err(DocumentFault::from)?;
             let text = format!("{{{}}}", outer.members.join(","));
-            let item =
-                serde_json::from_str(&text).map_err(|error| DumpError::Content(shape_fault(&error)))?;
-            each(item).map_err(DumpError::Content)
+            let item = serde_json::from_str(&text).map_err(|error| unexpected(&error))?;
+            each(item).map_err(|why| DocumentFault::from(why).into())
         }
-        (_, Some(other)) => Err(DumpError::Content(format!(
-            "is a {}; expected a List of {kind}s or one {kind}",
-            one_line(other, 60)
-        ))),
-        (false, None) => Err(DumpError::Content(format!(
-            "has neither kind nor items; expected a List of {kind}s or one {kind}"
-        ))),
+        (_, Some(other)) => {
+            Err(DocumentFault::OtherDocument { found: one_line(other, 60), expected: kind }.into())
+        }
+        (false, None) => Err(DocumentFault::NoObject(kind).into()),
     }
 }
 
 fn versioned(header: Header<'_>) -> Result<(), DumpError> {
     match header.api_version {
         None | Some("v1") => Ok(()),
-        Some(other) => Err(DumpError::Content(format!("is a list of {}, not of v1", one_line(other, 60)))),
+        Some(other) => Err(DocumentFault::ListOfAnotherVersion(one_line(other, 60)).into()),
     }
 }
 
-fn shape_fault(error: &serde_json::Error) -> String {
+fn unexpected(error: &serde_json::Error) -> DocumentFault {
     let text = error.to_string();
-    one_line(text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what), 200)
+    // serde_json adds a place, which counts from the start of this copy of the object.
+    let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    DocumentFault::Unexpected(one_line(what, 200))
 }

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use super::DumpError;
-use crate::dump::fields::Text;
+use crate::error::{DumpError, TextFault};
+use crate::fields::Text;
 
 /// The size to begin with, in bytes. Objects are some tens of kilobytes, so that few are cut at its end. Tests take
 /// one so small that everything is cut somewhere.
@@ -16,34 +16,36 @@ const SIZE: usize = if cfg!(test) { 64 } else { 1 << 20 };
 const CUT: usize = 32;
 
 /// A type that borrows from the window while it is looked at.
-pub(super) trait Borrowing {
-    type Of<'a>: Deserialize<'a>;
+pub(super) trait Borrowed {
+    /// The type, with the window's lifetime.
+    type Value<'a>: Deserialize<'a>;
 }
 
 /// A string.
-pub(super) struct AString;
+pub(super) struct JsonString;
 
-impl Borrowing for AString {
-    type Of<'a> = Text<'a>;
+impl Borrowed for JsonString {
+    type Value<'a> = Text<'a>;
 }
 
 /// Any value, as its own text.
-pub(super) struct AnyValue;
+pub(super) struct RawJson;
 
-impl Borrowing for AnyValue {
-    type Of<'a> = &'a serde_json::value::RawValue;
+impl Borrowed for RawJson {
+    type Value<'a> = &'a serde_json::value::RawValue;
 }
 
 /// What came of one try to read a value.
-enum Step<T> {
+enum Attempt<T> {
     /// It was read and is this long in bytes.
-    Done(Result<T, String>, usize),
+    Done(Result<T, TextFault>, usize),
     /// It cannot be read.
     Failed(DumpError),
     /// The window's end may have cut it.
     Cut,
 }
 
+/// The part of a text that is in memory.
 pub(super) struct Window<R> {
     source: R,
     bytes: Vec<u8>,
@@ -97,41 +99,43 @@ impl<R: Read> Window<R> {
             }
             Some(_) => {
                 let wanted: Vec<_> = expected.iter().map(|&byte| format!("'{}'", char::from(byte))).collect();
-                Err(self.error(format!("not JSON: expected {}", wanted.join(" or "))))
+                Err(self.error(TextFault::NotJson(format!("expected {}", wanted.join(" or ")))))
             }
             None => Err(self.truncated()),
         }
     }
 
     /// Reads the next value and does something with it.
-    pub(super) fn value<B: Borrowing, T>(
+    pub(super) fn value<B: Borrowed, T>(
         &mut self,
-        mut each: impl FnMut(B::Of<'_>) -> Result<T, String>,
+        mut each: impl FnMut(B::Value<'_>) -> Result<T, TextFault>,
     ) -> Result<T, DumpError> {
         loop {
-            let step = {
+            let attempt = {
                 let text = self.text();
-                let mut values = serde_json::Deserializer::from_slice(text).into_iter::<B::Of<'_>>();
+                let mut values = serde_json::Deserializer::from_slice(text).into_iter::<B::Value<'_>>();
                 let value = values.next();
                 let length = values.byte_offset();
                 match value {
                     // A number at the very end may go on; everything else is whole.
-                    Some(Ok(value)) if self.ended || length < text.len() => Step::Done(each(value), length),
-                    Some(Err(error)) if self.ended || !may_be_cut(&error, text) => {
-                        Step::Failed(self.fault(&error))
+                    Some(Ok(value)) if self.ended || length < text.len() => {
+                        Attempt::Done(each(value), length)
                     }
-                    None if self.ended => Step::Failed(self.truncated()),
-                    _ => Step::Cut,
+                    Some(Err(error)) if self.ended || !may_be_cut(&error, text) => {
+                        Attempt::Failed(self.parse_error(&error))
+                    }
+                    None if self.ended => Attempt::Failed(self.truncated()),
+                    _ => Attempt::Cut,
                 }
             };
-            match step {
-                Step::Done(done, length) => {
-                    let done = done.map_err(|what| self.error(what))?;
+            match attempt {
+                Attempt::Done(done, length) => {
+                    let done = done.map_err(|fault| self.error(fault))?;
                     self.advance(length);
                     return Ok(done);
                 }
-                Step::Failed(error) => return Err(error),
-                Step::Cut => self.fill()?,
+                Attempt::Failed(error) => return Err(error),
+                Attempt::Cut => self.fill()?,
             }
         }
     }
@@ -145,8 +149,8 @@ impl<R: Read> Window<R> {
     }
 
     /// An error at this place.
-    pub(super) fn error(&self, what: String) -> DumpError {
-        DumpError::At { line: self.line, column: self.column, what }
+    pub(super) fn error(&self, fault: TextFault) -> DumpError {
+        DumpError::At { line: self.line, column: self.column, fault }
     }
 
     /// The error that the text ends at this place.
@@ -196,7 +200,7 @@ impl<R: Read> Window<R> {
         self.start += count;
     }
 
-    fn fault(&self, error: &serde_json::Error) -> DumpError {
+    fn parse_error(&self, error: &serde_json::Error) -> DumpError {
         let line = self.line + error.line().saturating_sub(1);
         let column = if error.line() <= 1 { self.column + error.column() } else { error.column() };
         if error.is_eof() {
@@ -205,9 +209,9 @@ impl<R: Read> Window<R> {
         let text = error.to_string();
         // serde_json adds a place of its own, which counts from the window's start.
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        let prefix = if error.is_data() { "" } else { "not JSON: " };
-        let what = format!("{prefix}{}", gpupool_core::one_line::one_line(what, 200));
-        DumpError::At { line, column, what }
+        let what = gpupool_core::one_line::one_line(what, 200);
+        let fault = if error.is_data() { TextFault::Unexpected(what) } else { TextFault::NotJson(what) };
+        DumpError::At { line, column, fault }
     }
 }
 
