@@ -3,7 +3,7 @@
 //! It is a process of its own because `cuInit` leaves threads, descriptors and a claim on the driver behind,
 //! which a long-running agent must not hold.
 
-mod driver;
+mod cuda_driver;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 /// Prints the card table as JSON on standard output.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let probe = driver::probe(&args.driver, &args.nvml)?;
+    let probe = cuda_driver::probe(&args.driver, &args.nvml)?;
     writeln!(std::io::stdout(), "{}", serde_json::to_string(&probe)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -28,8 +28,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "USE", default_value = "container", value_parser = parse_use)]
     default_workload: NodeUse,
     /// Which runtime virtual machines use, for --manage-operands. Where there is a `ClusterPolicy`, it decides instead
-    #[arg(long, value_enum, default_value_t = ModeOption::Kubevirt)]
-    sandbox_mode: ModeOption,
+    #[arg(long, value_enum, default_value_t = SandboxModeOption::Kubevirt)]
+    sandbox_mode: SandboxModeOption,
     /// How strictly nodes are judged
     #[arg(long, value_enum, default_value_t)]
     rules: RulesOption,
@@ -70,7 +70,7 @@ pub(crate) struct Args {
 
 /// `--sandbox-mode`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeOption {
+enum SandboxModeOption {
     /// `KubeVirt`
     Kubevirt,
     /// Kata containers
@@ -113,7 +113,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             pod: args.pod_name,
             serving,
         };
-        gpupool_control::run(client, config, until_told_to_end()?).await;
+        gpupool_control::run(client, config, shutdown_requested()?).await;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -124,8 +124,8 @@ impl Args {
             enabled: self.sandbox_workloads,
             default_workload: Some(self.default_workload.value().to_owned()),
             mode: match self.sandbox_mode {
-                ModeOption::Kubevirt => Mode::Kubevirt,
-                ModeOption::Kata => Mode::Kata,
+                SandboxModeOption::Kubevirt => Mode::Kubevirt,
+                SandboxModeOption::Kata => Mode::Kata,
             },
             source: Source::CommandLine,
             rules: self.rules.into(),
@@ -146,16 +146,16 @@ fn identity() -> String {
 }
 
 /// A value that becomes true when the process is asked to end.
-fn until_told_to_end() -> io::Result<watch::Receiver<bool>> {
+fn shutdown_requested() -> io::Result<watch::Receiver<bool>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (told, receiver) = watch::channel(false);
+    let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
         // Whoever was listening has ended by itself.
-        let _ = told.send(true);
+        let _ = sender.send(true);
     });
     Ok(receiver)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use gpupool_agent::control::{Reply, Request, Stopped};
 
-use crate::ask::SocketArgs;
+use crate::agent_socket::SocketArgs;
 
 /// Options of `gpupool stop`.
 #[derive(Debug, clap::Args)]

@@ -18,12 +18,12 @@ pub(crate) struct Args {
     stock: StockArgs,
     /// How the inventory is printed
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
+enum OutputFormat {
     /// A table, then a line per idle stock
     #[default]
     Text,
@@ -36,8 +36,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let inventory = stock::inventory(&args.stock.stock(|_| {})?);
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match args.output {
-        Output::Text => print_text(&inventory, &mut out),
-        Output::Json => print_json(&inventory, &mut out),
+        OutputFormat::Text => print_text(&inventory, &mut out),
+        OutputFormat::Json => print_json(&inventory, &mut out),
     };
     printed.and_then(|()| out.flush()).context("cannot print the inventory")?;
     Ok(ExitCode::SUCCESS)

@@ -4,8 +4,8 @@
 //! B. First A and C run, D waits (it fits beside A by its request, but not by its limit) and B waits behind it; when C
 //! ends, D gets its card, and then B joins A. The two lines at the end are what was seen, not what was expected.
 
+mod processes;
 mod program;
-mod stage;
 mod timeline;
 
 use std::io::IsTerminal as _;
@@ -17,7 +17,7 @@ use gpupool_agent::control::Status;
 use gpupool_core::pool::PodState;
 use tokio::time::Instant;
 
-use stage::{Happening, Stage};
+use processes::{DemoEvent, DemoProcesses};
 use timeline::Timeline;
 
 pub(crate) use program::{Args as ProgramArgs, run as run_program};
@@ -30,12 +30,12 @@ const EXPECTED: [&str; 2] =
 const PROGRAMS: [(&str, &str); 4] = [("A", "50"), ("C", "50:100"), ("D", "50:100"), ("B", "50")];
 
 /// The program that ends after the first moment.
-const ENDS: &str = "C";
+const ENDS_FIRST: &str = "C";
 
 /// How long the whole may take before it is given up.
-const PATIENCE: Duration = Duration::from_secs(25);
+const TIMEOUT: Duration = Duration::from_secs(25);
 
-/// On a terminal, how long each step stays to be looked at.
+/// How long each step stays on a terminal.
 const PACE: Duration = Duration::from_millis(900);
 
 /// Options of `gpupool demo`.
@@ -49,38 +49,43 @@ pub(crate) fn run(_args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn show() -> anyhow::Result<ExitCode> {
-    let mut play = Play::begin().await?;
-    let seen = play.moments().await;
-    let log = if seen.is_err() { play.stage.log() } else { String::new() };
-    play.stage.clear().await;
+    let mut demo = Demo::begin().await?;
+    let seen = demo.moments().await;
+    let log = if seen.is_err() { demo.processes.log() } else { String::new() };
+    demo.processes.end().await;
     match seen {
         Ok(Some(seen)) => {
-            play.timeline.close(&seen)?;
+            demo.timeline.close(&seen)?;
             Ok(if seen == EXPECTED { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Ok(None) => {
-            play.timeline.close(&["interrupted".to_owned()])?;
+            demo.timeline.close(&["interrupted".to_owned()])?;
             Ok(ExitCode::FAILURE)
         }
         Err(failure) => Err(failure.context(format!("the demo did not come to its end\n{log}"))),
     }
 }
 
-struct Play {
-    stage: Stage,
+struct Demo {
+    processes: DemoProcesses,
     timeline: Timeline,
     deadline: Instant,
     pace: Duration,
 }
 
-impl Play {
+impl Demo {
     async fn begin() -> anyhow::Result<Self> {
         let terminal = std::io::stdout().is_terminal();
         let mut names: Vec<&str> = PROGRAMS.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
         let timeline = Timeline::begin(&names, terminal)?;
         let pace = if terminal { PACE } else { Duration::ZERO };
-        Ok(Self { stage: Stage::set().await?, timeline, deadline: Instant::now() + PATIENCE, pace })
+        Ok(Self {
+            processes: DemoProcesses::start().await?,
+            timeline,
+            deadline: Instant::now() + TIMEOUT,
+            pace,
+        })
     }
 
     /// Plays the example and gives what was seen at its two moments; nothing when the user broke it off.
@@ -88,35 +93,38 @@ impl Play {
         let mut seen = Vec::new();
         for (name, share) in PROGRAMS {
             self.timeline.note(&format!("{name} starts, --core {share} --memory {share}"))?;
-            self.stage.start(name, share)?;
-            let Some(status) = self.until(|status| wants(status, name)).await? else { return Ok(None) };
+            self.processes.start_program(name, share)?;
+            let Some(status) = self.follow_until(|status| has_asked(status, name)).await? else {
+                return Ok(None);
+            };
             seen = vec![moment("T1", &status)];
         }
-        self.timeline.note(&format!("{ENDS} is told to end"))?;
-        self.stage.finish(ENDS);
-        let gone = |status: &Status| status.pods.iter().all(|pod| pod.name != ENDS);
-        let Some(status) = self.until(gone).await? else { return Ok(None) };
+        self.timeline.note(&format!("{ENDS_FIRST} is told to end"))?;
+        self.processes.finish_program(ENDS_FIRST);
+        let gone = |status: &Status| status.pods.iter().all(|pod| pod.name != ENDS_FIRST);
+        let Some(status) = self.follow_until(gone).await? else { return Ok(None) };
         seen.push(moment("T2", &status));
         Ok(Some(seen))
     }
 
-    /// Follows what happens until it has come to this, and then for as long as people want to look at it.
-    async fn until(&mut self, done: impl Fn(&Status) -> bool) -> anyhow::Result<Option<Status>> {
+    /// Shows what happens until the status is as wished, and then as long as people want to look at it. Gives that status;
+    /// nothing when the user broke the demo off.
+    async fn follow_until(&mut self, done: impl Fn(&Status) -> bool) -> anyhow::Result<Option<Status>> {
         let mut reached: Option<(Status, Instant)> = None;
         loop {
             let until = reached.as_ref().map_or(self.deadline, |(_, until)| *until);
-            match self.stage.next(until).await? {
-                Happening::Status(status) => {
+            match self.processes.next_event(until).await? {
+                DemoEvent::Status(status) => {
                     self.timeline.show(&status)?;
                     if reached.is_none() && done(&status) {
                         reached = Some((*status, Instant::now() + self.pace));
                     }
                 }
-                Happening::Tick => self.timeline.tick()?,
-                Happening::Interrupted => return Ok(None),
-                Happening::Late => match reached {
+                DemoEvent::Frame => self.timeline.draw()?,
+                DemoEvent::Interrupted => return Ok(None),
+                DemoEvent::TimedOut => match reached {
                     Some((status, _)) => return Ok(Some(status)),
-                    None => bail!("nothing happened for {} seconds", PATIENCE.as_secs()),
+                    None => bail!("nothing happened for {} seconds", TIMEOUT.as_secs()),
                 },
             }
         }
@@ -124,7 +132,7 @@ impl Play {
 }
 
 /// Whether the program has asked for a card, whatever it got.
-fn wants(status: &Status, name: &str) -> bool {
+fn has_asked(status: &Status, name: &str) -> bool {
     status.pods.iter().any(|pod| pod.name == name && pod.state != PodState::Hibernating)
 }
 

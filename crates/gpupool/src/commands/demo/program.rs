@@ -41,16 +41,16 @@ pub(crate) fn run(_args: &Args) -> anyhow::Result<ExitCode> {
     });
     // SAFETY: the driver's initialisers are those that every CUDA program runs.
     let library = unsafe { Library::new("libcuda.so.1") }?;
-    let driver = Driver { library };
+    let driver = CudaDriver { library };
     driver.work(|| closed.load(Ordering::Acquire))?;
     Ok(ExitCode::SUCCESS)
 }
 
-struct Driver {
+struct CudaDriver {
     library: Library,
 }
 
-impl Driver {
+impl CudaDriver {
     fn work(&self, done: impl Fn() -> bool) -> anyhow::Result<()> {
         let mut context: Handle = std::ptr::null_mut();
         let mut memory: u64 = 0;

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use gpupool_agent::control::{Hold, LeaseStatus, PodStatus, Reply, Request, Status};
 use gpupool_core::pool::PodState;
 
-use crate::ask::SocketArgs;
+use crate::agent_socket::SocketArgs;
 
 /// Options of `gpupool status`.
 #[derive(Debug, clap::Args)]
@@ -19,20 +19,20 @@ pub(crate) struct Args {
     #[command(flatten)]
     socket: SocketArgs,
     /// How to print it; docs/status-schema.md describes the JSON
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
 }
 
 /// `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum OutputFormat {
     /// For people
     Table,
     /// For programs
     Json,
 }
 
-/// Prints how things stand.
+/// Prints the agent's status.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut agent = args.socket.connect()?;
     let status = match agent.ask(&Request::Status {})? {
@@ -41,8 +41,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         other => bail!("the agent answers something else: {other:?}"),
     };
     let text = match args.output {
-        Output::Table => table(&status),
-        Output::Json => serde_json::to_string_pretty(&status)? + "\n",
+        OutputFormat::Table => table(&status),
+        OutputFormat::Json => serde_json::to_string_pretty(&status)? + "\n",
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -66,14 +66,14 @@ fn table(status: &Status) -> String {
     let mut text = lines(&cards);
     if status.pods.is_empty() {
         text.push_str("\nNo pods. Start one with gpupool run --core 50 --memory 50 -- command\n");
-        text.push_str(&remarks::of(status));
+        text.push_str(&remarks::lines(status));
         return text;
     }
     let mut pods = vec![row(["POD", "STATE", "SINCE", "CARD", "CORE", "MEMORY", "USED", "HELD"])];
     pods.extend(in_order(status).into_iter().map(|pod| pod_row(status, pod)));
     text.push('\n');
     text.push_str(&lines(&pods));
-    text.push_str(&remarks::of(status));
+    text.push_str(&remarks::lines(status));
     text
 }
 
@@ -121,7 +121,7 @@ fn used(lease: &LeaseStatus) -> String {
     }
 }
 
-/// What holds a pod, in a word.
+/// Whether the pod is held to its memory limit, in a word.
 const fn held(by: Hold) -> &'static str {
     match by {
         Hold::Unused => "-",

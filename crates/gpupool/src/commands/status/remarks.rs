@@ -1,4 +1,4 @@
-//! What stands below the table: processes that nothing holds, memory that nobody counts.
+//! What stands below the table: processes that are not held to their limits, memory that no ledger counts.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use gpupool_agent::control::Status;
 /// Unaccounted memory up to here is not worth a line, in bytes: a context differs a little from what it is charged.
 const WORTH_A_LINE: u64 = 64 << 20;
 
-/// A sentence for each, after an empty line; nothing where all is well.
-pub(super) fn of(status: &Status) -> String {
+/// A line for each, after an empty line; nothing where there are none.
+pub(super) fn lines(status: &Status) -> String {
     let mut text = String::new();
     for pod in &status.pods {
         for process in &pod.hold.not_held {

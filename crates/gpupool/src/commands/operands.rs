@@ -16,7 +16,7 @@ pub(crate) struct Args {
     full: bool,
     /// The runtime of the virtual machines (sandboxWorkloads.mode)
     #[arg(long, value_enum, default_value_t, requires = "full")]
-    mode: ModeArg,
+    mode: SandboxModeOption,
     /// List what a node with MIG-capable cards gets
     #[arg(long, requires = "full")]
     mig_capable: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 /// The mode as an option.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum ModeArg {
+enum SandboxModeOption {
     /// The operator's default
     #[default]
     Kubevirt,
@@ -35,8 +35,8 @@ enum ModeArg {
 /// Prints a line per use, the use of an unlabelled node, and the flag without which no label is read.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mode = match args.mode {
-        ModeArg::Kubevirt => Mode::Kubevirt,
-        ModeArg::Kata => Mode::Kata,
+        SandboxModeOption::Kubevirt => Mode::Kubevirt,
+        SandboxModeOption::Kata => Mode::Kata,
     };
     let lines = operands::lines(|node_use| {
         if args.full {

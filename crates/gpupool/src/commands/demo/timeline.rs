@@ -20,10 +20,10 @@ const YELLOW: &str = "\x1b[33m";
 const NORMAL: &str = "\x1b[0m";
 const CLEAR_LINE: &str = "\x1b[K";
 
-/// Where a program stands, as the picture has it.
+/// The state of a program, as the picture shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Away,
+enum ProgramState {
+    Unregistered,
     Hibernating,
     Waiting(u32),
     Running(u32),
@@ -41,14 +41,14 @@ pub(super) struct Timeline {
 
 #[derive(Debug)]
 struct Row {
-    now: Standing,
-    past: Vec<Standing>,
+    now: ProgramState,
+    past: Vec<ProgramState>,
 }
 
 impl Timeline {
     /// A timeline of these programs.
     pub(super) fn begin(names: &[&str], terminal: bool) -> std::io::Result<Self> {
-        let row = || Row { now: Standing::Away, past: Vec::new() };
+        let row = || Row { now: ProgramState::Unregistered, past: Vec::new() };
         let rows = names.iter().map(|name| ((*name).to_owned(), row())).collect();
         let timeline = Self { start: Instant::now(), terminal, rows, notes: Vec::new(), drawn: 0 };
         let head = "Four programs share two simulated cards. A, B: 50 % of a card. C, D: ask for 50 %, may use 100 %.";
@@ -56,20 +56,20 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Says what the demo itself does.
+    /// Adds a line about what the demo itself does.
     pub(super) fn note(&mut self, words: &str) -> std::io::Result<()> {
         self.log(words)?;
         self.draw()
     }
 
-    /// Takes in how things stand now.
+    /// Shows what has changed with the agent's new status.
     pub(super) fn show(&mut self, status: &Status) -> std::io::Result<()> {
         let mut changes = Vec::new();
         for (name, row) in &mut self.rows {
-            let now = standing(status, status.pods.iter().find(|pod| pod.name == *name));
+            let now = program_state(status, status.pods.iter().find(|pod| pod.name == *name));
             let before = std::mem::replace(&mut row.now, now);
-            if let Some(words) = words(before, now) {
-                changes.push((order(status, name, now), format!("{name} {words}")));
+            if let Some(sentence) = sentence(before, now) {
+                changes.push((order(status, name, now), format!("{name} {sentence}")));
             }
         }
         changes.sort();
@@ -79,12 +79,7 @@ impl Timeline {
         self.draw()
     }
 
-    /// Lets time pass.
-    pub(super) fn tick(&mut self) -> std::io::Result<()> {
-        self.draw()
-    }
-
-    /// Shows how things ended, and says the last words below that.
+    /// Draws the picture for the last time, and these lines below it.
     pub(super) fn close(mut self, words: &[String]) -> std::io::Result<()> {
         self.draw()?;
         let mut out = std::io::stdout().lock();
@@ -107,7 +102,8 @@ impl Timeline {
         out.flush()
     }
 
-    fn draw(&mut self) -> std::io::Result<()> {
+    /// Draws the picture again, on a terminal.
+    pub(super) fn draw(&mut self) -> std::io::Result<()> {
         if !self.terminal {
             return Ok(());
         }
@@ -123,7 +119,7 @@ impl Timeline {
                 *last = row.now;
             }
             let shown = row.past.len().saturating_sub(COLUMNS);
-            let bar: String = row.past.iter().skip(shown).map(|standing| cell(*standing)).collect();
+            let bar: String = row.past.iter().skip(shown).map(|state| cell(*state)).collect();
             picture.extend(["  ", name, "  ", &bar, NORMAL, "  ", &label(row.now), CLEAR_LINE, "\n"]);
         }
         picture.extend([CLEAR_LINE, "\n"]);
@@ -140,54 +136,54 @@ impl Timeline {
     }
 }
 
-fn standing(status: &Status, pod: Option<&PodStatus>) -> Standing {
-    let Some(pod) = pod else { return Standing::Away };
+fn program_state(status: &Status, pod: Option<&PodStatus>) -> ProgramState {
+    let Some(pod) = pod else { return ProgramState::Unregistered };
     let lease = status.leases.iter().find(|lease| lease.pod == pod.name);
     let waiting = status.queue.iter().find(|waiting| waiting.pod == pod.name);
     match (pod.state, lease, waiting) {
-        (PodState::Running, Some(lease), _) => Standing::Running(lease.card),
-        (PodState::Ready, _, Some(waiting)) => Standing::Waiting(waiting.position),
-        _ => Standing::Hibernating,
+        (PodState::Running, Some(lease), _) => ProgramState::Running(lease.card),
+        (PodState::Ready, _, Some(waiting)) => ProgramState::Waiting(waiting.position),
+        _ => ProgramState::Hibernating,
     }
 }
 
 /// In which order changes of one moment are told: who left, who got a card by the order of the grants, who waits.
-fn order(status: &Status, name: &str, now: Standing) -> (u8, u64) {
+fn order(status: &Status, name: &str, now: ProgramState) -> (u8, u64) {
     match now {
-        Standing::Away | Standing::Hibernating => (0, 0),
-        Standing::Running(_) => {
+        ProgramState::Unregistered | ProgramState::Hibernating => (0, 0),
+        ProgramState::Running(_) => {
             (1, status.leases.iter().find(|lease| lease.pod == name).map_or(0, |lease| lease.lease))
         }
-        Standing::Waiting(position) => (2, u64::from(position)),
+        ProgramState::Waiting(position) => (2, u64::from(position)),
     }
 }
 
 /// What to say about a change; nothing about the steps on the way to an end.
-fn words(before: Standing, now: Standing) -> Option<String> {
+fn sentence(before: ProgramState, now: ProgramState) -> Option<String> {
     match (before, now) {
         (before, now) if before == now => None,
-        (_, Standing::Running(card)) => Some(format!("runs on card {card}")),
-        (_, Standing::Waiting(position)) => Some(format!("waits, number {position} in the queue")),
-        (Standing::Away, Standing::Hibernating) => None,
-        (_, Standing::Hibernating) => Some("has left its card".to_owned()),
-        (_, Standing::Away) => Some("has ended".to_owned()),
+        (_, ProgramState::Running(card)) => Some(format!("runs on card {card}")),
+        (_, ProgramState::Waiting(position)) => Some(format!("waits, number {position} in the queue")),
+        (ProgramState::Unregistered, ProgramState::Hibernating) => None,
+        (_, ProgramState::Hibernating) => Some("has left its card".to_owned()),
+        (_, ProgramState::Unregistered) => Some("has ended".to_owned()),
     }
 }
 
-fn cell(standing: Standing) -> String {
-    match standing {
-        Standing::Away => " ".to_owned(),
-        Standing::Hibernating => format!("{GREY}·"),
-        Standing::Waiting(_) => format!("{YELLOW}░"),
-        Standing::Running(_) => format!("{GREEN}█"),
+fn cell(state: ProgramState) -> String {
+    match state {
+        ProgramState::Unregistered => " ".to_owned(),
+        ProgramState::Hibernating => format!("{GREY}·"),
+        ProgramState::Waiting(_) => format!("{YELLOW}░"),
+        ProgramState::Running(_) => format!("{GREEN}█"),
     }
 }
 
-fn label(standing: Standing) -> String {
-    match standing {
-        Standing::Away => String::new(),
-        Standing::Hibernating => "hibernating".to_owned(),
-        Standing::Waiting(position) => format!("ready, {position} in the queue"),
-        Standing::Running(card) => format!("running on card {card}"),
+fn label(state: ProgramState) -> String {
+    match state {
+        ProgramState::Unregistered => String::new(),
+        ProgramState::Hibernating => "hibernating".to_owned(),
+        ProgramState::Waiting(position) => format!("ready, {position} in the queue"),
+        ProgramState::Running(card) => format!("running on card {card}"),
     }
 }

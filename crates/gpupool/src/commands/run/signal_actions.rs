@@ -1,5 +1,5 @@
-//! Thin FFI over signal dispositions: which are ignored, what a signal does to a process that does not listen for it,
-//! and dying of a signal as another process did.
+//! Thin FFI over signal actions: which signals are ignored, a signal's default action, and ending by a signal as another
+//! process did.
 
 use std::process::ExitCode;
 
@@ -12,9 +12,9 @@ pub(super) fn ignored() -> u64 {
     line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Lets a signal do to this process what it does to one that does not listen for it. For a stop that may be nothing: the
-/// kernel stops no process whose group nobody could wake again, the command as little as this one.
-pub(super) fn suffer(signal: Signal) {
+/// Does a signal's default action to this process. For a stop that may be nothing: the kernel stops no process of an
+/// orphaned process group, neither the command nor this one.
+pub(super) fn take_default_action(signal: Signal) {
     let number = signal.as_raw();
     // SAFETY: an all-zero action is the default one; the action of before is put back as the kernel gave it.
     unsafe {
@@ -29,7 +29,7 @@ pub(super) fn suffer(signal: Signal) {
 
 /// Ends this process by the signal that ended the command, so that whoever waits sees the same. Gives the shells' exit
 /// code for it, should the signal not do it.
-pub(super) fn die_of(signal: i32) -> ExitCode {
+pub(super) fn die_by(signal: i32) -> ExitCode {
     // The command's own core dump is the one of interest.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     // A lower limit is always allowed, and a core dump too many is no reason to do anything else.

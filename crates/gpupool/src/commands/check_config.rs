@@ -21,12 +21,12 @@ pub(crate) struct Args {
     rules: RulesOption,
     /// How the verdict is printed
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
+enum OutputFormat {
     /// MISMATCH=… or OK=… lines
     #[default]
     Text,
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let _ = verdict::print_warnings(&report, &mut BufWriter::new(io::stderr()));
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match args.output {
-        Output::Text => verdict::print_text(&report, &mut out),
-        Output::Json => verdict::print_json(&report, &mut out),
+        OutputFormat::Text => verdict::print_text(&report, &mut out),
+        OutputFormat::Json => verdict::print_json(&report, &mut out),
     };
     match printed.and_then(|()| out.flush()) {
         Ok(()) if report.is_ok() => ExitCode::SUCCESS,

@@ -1,4 +1,5 @@
-//! Asking the agent: what `run`, `status` and `stop` have in common.
+//! How subcommands reach the agent of this machine: the option that names its socket, and the exit code where there is
+//! no agent.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

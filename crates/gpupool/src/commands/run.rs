@@ -1,8 +1,8 @@
-//! `gpupool run`: starts a command whose programs share the cards, and is its stand-in until it ends: signals go in,
-//! the exit status comes out.
+//! `gpupool run`: starts a command whose programs share the cards, and stands in for it until it ends: forwards signals to
+//! it and ends with its exit status.
 
-mod child;
-mod disposition;
+mod command_life;
+mod signal_actions;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -15,21 +15,21 @@ use gpupool_agent::control::client::{Client, ClientError};
 use gpupool_agent::control::{RefusalReason, Register, Registered, Reply, Request};
 use gpupool_core::share::Share;
 
-use crate::ask::SocketArgs;
+use crate::agent_socket::SocketArgs;
 use crate::installation::Installation;
 
-/// The command was refused for lack of room (`EX_TEMPFAIL`: later there may be some).
+/// Exit code: the pod was refused for lack of room (`EX_TEMPFAIL`: later there may be some).
 const NO_ROOM: u8 = 75;
 
-/// The command can't be executed; there is no such command. As shells have it.
+/// Exit codes of shells: the command can't be executed; there is no such command.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// How long an agent that left its socket behind is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a registration waits for an agent that left its socket behind.
+const AGENT_RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two tries.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+/// Between two attempts to reach the agent.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of `gpupool run`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
     // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let registered = match ask_patiently(&socket, &Request::Register(register))? {
+    let registered = match ask_with_retries(&socket, &Request::Register(register))? {
         Reply::Registered(registered) => registered,
         Reply::Refused(refused) => {
             say(&refused.sentence);
@@ -74,10 +74,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments);
     set_environment(&mut command, &shim, &socket, &registered);
-    match child::live_through(command)? {
-        child::End::Exited(code) => Ok(code.into()),
-        child::End::Killed(signal) => Ok(disposition::die_of(signal)),
-        child::End::NotStarted(failure) => {
+    match command_life::run_to_end(command)? {
+        command_life::CommandEnd::Exited(code) => Ok(code.into()),
+        command_life::CommandEnd::Killed(signal) => Ok(signal_actions::die_by(signal)),
+        command_life::CommandEnd::NotStarted(failure) => {
             say(&format!("cannot run {}: {failure}", program.display()));
             let missing = failure.kind() == std::io::ErrorKind::NotFound;
             Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
@@ -87,8 +87,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Asks the agent. One that just went away, and left its socket because it was killed, may be on its way back: for a
 /// few seconds it is tried again. Asking twice registers once.
-fn ask_patiently(socket: &Path, request: &Request) -> Result<Reply, ClientError> {
-    let deadline = Instant::now() + PATIENCE;
+fn ask_with_retries(socket: &Path, request: &Request) -> Result<Reply, ClientError> {
+    let deadline = Instant::now() + AGENT_RETURN_TIMEOUT;
     let mut said = false;
     loop {
         let answer = Client::connect(socket).and_then(|mut agent| agent.ask(request));
@@ -99,7 +99,7 @@ fn ask_patiently(socket: &Path, request: &Request) -> Result<Reply, ClientError>
                 if !std::mem::replace(&mut said, true) {
                     say("the agent went away, waiting for it …");
                 }
-                std::thread::sleep(TRY_AGAIN);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             other => return other,
         }
@@ -115,17 +115,17 @@ fn default_name(program: &OsStr) -> String {
 
 /// What the command's programs need to find the shim, the agent and, where they are simulated, the cards.
 fn set_environment(command: &mut Command, shim: &Path, socket: &Path, registered: &Registered) {
-    command.env("LD_PRELOAD", before("LD_PRELOAD", shim));
+    command.env("LD_PRELOAD", prepended("LD_PRELOAD", shim));
     command.env(gpupool_agent::socket_path::SOCKET_VARIABLE, socket);
     if let Some(simulated) = &registered.simulated {
-        command.env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &simulated.directory));
-        command.env("PATH", before("PATH", &simulated.directory));
+        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &simulated.directory));
+        command.env("PATH", prepended("PATH", &simulated.directory));
         command.env("SIMGPU_STATE", &simulated.state);
     }
 }
 
 /// `first`, a colon, and what the variable holds, unless that begins with `first` already.
-fn before(variable: &str, first: &Path) -> OsString {
+fn prepended(variable: &str, first: &Path) -> OsString {
     let first = first.as_os_str();
     let mut list = first.to_owned();
     let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) else { return list };

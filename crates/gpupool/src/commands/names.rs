@@ -69,9 +69,9 @@ fn print(args: &Args) -> io::Result<()> {
         writeln!(io::stderr(), "gpupool: {}", unknown(resource))?;
     }
     for &PciId(device) in &args.pci {
-        card(device, &mut out)?;
+        print_card(device, &mut out)?;
     }
-    args.vgpu.iter().try_for_each(|mdev_type| vgpu(mdev_type, &mut out))
+    args.vgpu.iter().try_for_each(|mdev_type| print_vgpu(mdev_type, &mut out))
 }
 
 /// Whether any plugin advertises this name for any card or profile.
@@ -109,7 +109,7 @@ fn unknown(resource: &str) -> String {
 }
 
 /// What the plugins call a card.
-fn card(device: u16, out: &mut impl io::Write) -> io::Result<()> {
+fn print_card(device: u16, out: &mut impl io::Write) -> io::Result<()> {
     let model = pci_table::name(device);
     let kubevirt = plugin::kubevirt_card(model, device);
     writeln!(out, "PCI=10de:{device:04x} {}", model.unwrap_or("unknown"))?;
@@ -143,7 +143,7 @@ fn card(device: u16, out: &mut impl io::Write) -> io::Result<()> {
 }
 
 /// What the plugins call a vGPU type.
-fn vgpu(mdev_type: &str, out: &mut impl io::Write) -> io::Result<()> {
+fn print_vgpu(mdev_type: &str, out: &mut impl io::Write) -> io::Result<()> {
     let resource = plugin::vgpu(mdev_type);
     writeln!(out, "VGPU={}", one_line(mdev_type.trim(), 200))?;
     writeln!(out, "kubevirt-gpu-device-plugin={}", one_line(&resource, 200))?;

@@ -12,15 +12,15 @@ use serde_json::json;
 
 use crate::stock_source::StockArgs;
 
-/// What the user typed.
+/// Subject the user typed.
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    subject: Subject,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Subject {
     /// Explains why a pod waits.
     Pod(PodArgs),
 }
@@ -35,12 +35,12 @@ struct PodArgs {
     stock: StockArgs,
     /// How the explanation is printed
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
+enum OutputFormat {
     /// Sentences
     #[default]
     Text,
@@ -66,12 +66,12 @@ impl FromStr for PodName {
     }
 }
 
-/// How many nodes a line names before it counts the rest.
-const NAMED: usize = 5;
+/// How many nodes a line names; the rest is counted.
+const NODES_NAMED: usize = 5;
 
 /// Prints the explanation. A pod that is not there is an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let What::Pod(args) = &args.what;
+    let Subject::Pod(args) = &args.subject;
     let mut found: Option<Pod> = None;
     let stock = args.stock.stock(|pod| {
         if pod.name == args.pod.name && pod.namespace == args.pod.namespace {
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let explanation = stock::explain(&stock, &found);
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = match args.output {
-        Output::Text => print_text(&explanation, &mut out),
-        Output::Json => print_json(&explanation, &mut out),
+        OutputFormat::Text => print_text(&explanation, &mut out),
+        OutputFormat::Json => print_json(&explanation, &mut out),
     };
     printed.and_then(|()| out.flush()).context("cannot print the explanation")?;
     Ok(ExitCode::SUCCESS)
@@ -98,8 +98,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn print_text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}.", explanation.headline)?;
     for (why, nodes) in &explanation.excluded {
-        let shown: Vec<_> = nodes.iter().take(NAMED).map(|node| one_word(node, 253)).collect();
-        let more = match nodes.len().saturating_sub(NAMED) {
+        let shown: Vec<_> = nodes.iter().take(NODES_NAMED).map(|node| one_word(node, 253)).collect();
+        let more = match nodes.len().saturating_sub(NODES_NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };

@@ -16,7 +16,7 @@ use gpupool_agent::socket_path::Surroundings;
 use gpupool_agent::{Settings, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
-use crate::ask::SOCKET_HELP;
+use crate::agent_socket::SOCKET_HELP;
 use crate::installation::Installation;
 use crate::option_values::{parse_address, parse_minutes, parse_seconds};
 

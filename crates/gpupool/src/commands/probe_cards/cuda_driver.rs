@@ -25,13 +25,13 @@ type Code = c_int;
 type Device = c_int;
 
 /// The driver, open and initialised.
-struct Driver {
+struct CudaDriver {
     library: Library,
 }
 
 /// Opens the driver and asks it about every card.
 pub(super) fn probe(driver: &Path, nvml: &Path) -> anyhow::Result<Probe> {
-    let driver = Driver::open(driver)?;
+    let driver = CudaDriver::open(driver)?;
     let mut driver_version = 0;
     // SAFETY: the documented signature of the function of that name, and a live place for its answer.
     unsafe {
@@ -44,7 +44,7 @@ pub(super) fn probe(driver: &Path, nvml: &Path) -> anyhow::Result<Probe> {
     Ok(Probe { driver_version, cards })
 }
 
-impl Driver {
+impl CudaDriver {
     fn open(path: &Path) -> anyhow::Result<Self> {
         // SAFETY: a CUDA driver's initialisers may run in a process of one thread that does nothing else.
         let library = unsafe { Library::new(path) }.map_err(|failure| anyhow::anyhow!("{failure}"))?;

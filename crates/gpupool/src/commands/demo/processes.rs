@@ -1,4 +1,4 @@
-//! The demo's processes: an agent and four programs in a temporary directory, and how they are all cleared away.
+//! The demo's processes: an agent and four programs in a temporary directory, and how they are all ended.
 //!
 //! Each has a process group of its own, so that a ^C reaches the demo alone, which then ends them in order.
 
@@ -20,28 +20,28 @@ use tokio::time::Instant;
 /// How long the processes have to end before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a terminal's picture moves on.
+/// Time between two frames of a terminal's picture.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// How often is looked whether the agent listens yet, and whether processes have ended.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often it is checked whether the agent listens yet, and whether processes have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Something that the demo reacts to.
+/// What the demo reacts to.
 #[derive(Debug)]
-pub(super) enum Happening {
-    /// Things stand differently now.
+pub(super) enum DemoEvent {
+    /// The agent's status has changed.
     Status(Box<Status>),
-    /// A frame's time has passed.
-    Tick,
+    /// It is time for the next frame of the picture.
+    Frame,
     /// The user wants it to end.
     Interrupted,
-    /// It is as late as was said.
-    Late,
+    /// The time that was given has passed.
+    TimedOut,
 }
 
-/// What the other tasks tell.
+/// What the tasks that listen to the agent and to signals send.
 #[derive(Debug)]
-enum Word {
+enum Message {
     Status(Box<Status>),
     Interrupted,
     Failed(anyhow::Error),
@@ -49,23 +49,23 @@ enum Word {
 
 /// Agent, programs and their directory.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct DemoProcesses {
     agent: Child,
     programs: Vec<(String, Child)>,
-    words: mpsc::UnboundedReceiver<Word>,
+    messages: mpsc::UnboundedReceiver<Message>,
     program: PathBuf,
     directory: TempDir,
 }
 
-impl Stage {
+impl DemoProcesses {
     /// Starts the agent and listens to it.
-    pub(super) async fn set() -> anyhow::Result<Self> {
-        let (tell, words) = mpsc::unbounded_channel();
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let (sender, messages) = mpsc::unbounded_channel();
         for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             let mut signals = signal(kind)?;
-            let tell = tell.clone();
+            let sender = sender.clone();
             tokio::spawn(async move {
-                while signals.recv().await.is_some() && tell.send(Word::Interrupted).is_ok() {}
+                while signals.recv().await.is_some() && sender.send(Message::Interrupted).is_ok() {}
             });
         }
         let directory = TempDir::with_prefix("gpupool-demo-")?;
@@ -81,19 +81,19 @@ impl Stage {
             .process_group(0)
             .spawn()
             .context("cannot start the agent")?;
-        let mut stage = Self { agent, programs: Vec::new(), words, program, directory };
-        match stage.listen(tell).await {
-            Ok(()) => Ok(stage),
+        let mut processes = Self { agent, programs: Vec::new(), messages, program, directory };
+        match processes.listen(sender).await {
+            Ok(()) => Ok(processes),
             Err(failure) => {
-                let failure = failure.context(stage.log());
-                stage.clear().await;
+                let failure = failure.context(processes.log());
+                processes.end().await;
                 Err(failure)
             }
         }
     }
 
     /// Starts a program that shares the cards.
-    pub(super) fn start(&mut self, name: &str, share: &str) -> anyhow::Result<()> {
+    pub(super) fn start_program(&mut self, name: &str, share: &str) -> anyhow::Result<()> {
         let child = Command::new(&self.program)
             .args(["run", "--name", name, "--core", share, "--memory", share, "--socket"])
             .arg(self.directory.path().join("agent.sock"))
@@ -111,25 +111,25 @@ impl Stage {
     }
 
     /// Lets a program come to its end: its standard input closes.
-    pub(super) fn finish(&mut self, name: &str) {
+    pub(super) fn finish_program(&mut self, name: &str) {
         for (_, child) in self.programs.iter_mut().filter(|(program, _)| program == name) {
             child.stdin = None;
         }
     }
 
-    /// What happens next, at the latest at `until`.
-    pub(super) async fn next(&mut self, until: Instant) -> anyhow::Result<Happening> {
+    /// Waits for the next event, at the latest until `until`.
+    pub(super) async fn next_event(&mut self, until: Instant) -> anyhow::Result<DemoEvent> {
         let frame = Instant::now() + FRAME;
         tokio::select! {
             biased;
-            word = self.words.recv() => match word {
-                Some(Word::Status(status)) => Ok(Happening::Status(status)),
-                Some(Word::Interrupted) => Ok(Happening::Interrupted),
-                Some(Word::Failed(failure)) => Err(failure),
+            message = self.messages.recv() => match message {
+                Some(Message::Status(status)) => Ok(DemoEvent::Status(status)),
+                Some(Message::Interrupted) => Ok(DemoEvent::Interrupted),
+                Some(Message::Failed(failure)) => Err(failure),
                 None => bail!("the agent is gone"),
             },
-            () = tokio::time::sleep_until(until) => Ok(Happening::Late),
-            () = tokio::time::sleep_until(frame) => Ok(Happening::Tick),
+            () = tokio::time::sleep_until(until) => Ok(DemoEvent::TimedOut),
+            () = tokio::time::sleep_until(frame) => Ok(DemoEvent::Frame),
         }
     }
 
@@ -147,7 +147,7 @@ impl Stage {
     }
 
     /// Ends everybody, programs first, and waits for it; the directory goes with this value.
-    pub(super) async fn clear(&mut self) {
+    pub(super) async fn end(&mut self) {
         for (_, child) in &mut self.programs {
             child.stdin = None;
             signal_group(child, Signal::TERM);
@@ -158,8 +158,8 @@ impl Stage {
         wait_for_all(std::slice::from_mut(&mut self.agent)).await;
     }
 
-    /// Waits until the agent listens, and then hears everything that it has to say.
-    async fn listen(&mut self, tell: mpsc::UnboundedSender<Word>) -> anyhow::Result<()> {
+    /// Waits until the agent listens, and then passes on every status that it sends.
+    async fn listen(&mut self, sender: mpsc::UnboundedSender<Message>) -> anyhow::Result<()> {
         let socket = self.directory.path().join("agent.sock");
         let deadline = Instant::now() + GRACE * 2;
         let mut client = loop {
@@ -169,18 +169,20 @@ impl Stage {
             if self.agent.try_wait()?.is_some() || Instant::now() > deadline {
                 bail!("the agent does not come up");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         };
         client.send(&Request::Watch {})?;
         std::thread::spawn(move || {
             loop {
-                let word = match client.receive() {
-                    Ok(Reply::Status(status)) => Word::Status(status),
-                    Ok(other) => Word::Failed(anyhow::anyhow!("the agent answers something else: {other:?}")),
-                    Err(failure) => Word::Failed(failure.into()),
+                let message = match client.receive() {
+                    Ok(Reply::Status(status)) => Message::Status(status),
+                    Ok(other) => {
+                        Message::Failed(anyhow::anyhow!("the agent answers something else: {other:?}"))
+                    }
+                    Err(failure) => Message::Failed(failure.into()),
                 };
-                let last = matches!(word, Word::Failed(_));
-                if tell.send(word).is_err() || last {
+                let last = matches!(message, Message::Failed(_));
+                if sender.send(message).is_err() || last {
                     return;
                 }
             }
@@ -199,7 +201,7 @@ async fn wait_for_all(children: &mut [Child]) {
                 signal_group(child, Signal::KILL);
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
