@@ -36,7 +36,8 @@ impl Watch {
         let machines: Vec<Machine> = nodes
             .iter()
             .map(|node| {
-                Machine::open(&MachineSettings::new(cluster.path_on(node, STATE).unwrap(), "2").unwrap()).unwrap()
+                Machine::open(&MachineSettings::new(cluster.path_on(node, STATE).unwrap(), "2").unwrap())
+                    .unwrap()
             })
             .collect();
         let shared = Arc::new(Shared {
