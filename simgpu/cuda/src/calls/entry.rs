@@ -37,7 +37,7 @@ fn apply_ordered_fault(name: &str) -> CuResult {
     if faults.is_empty() {
         return Ok(());
     }
-    match faults.strike(name) {
+    match faults.fault_for_call(name) {
         None | Some(Fault::Answer(0)) => Ok(()),
         Some(Fault::Answer(code)) => Err(CuError(code)),
         Some(Fault::Slow(time)) => {

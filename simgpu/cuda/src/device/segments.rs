@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, os::fd::RawFd, sync::Mutex};
 
-use simgpu_device::{Counted, Segment};
+use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
     device::initialised::{Initialised, initialised},
@@ -14,7 +14,7 @@ use crate::{
 static USES: Mutex<BTreeMap<usize, (u64, u32)>> = Mutex::new(BTreeMap::new());
 
 /// Makes a segment of `bytes` on a card (its index in the machine), used once.
-pub(crate) fn create(card: usize, bytes: u64, counted: Counted) -> CuResult<Segment> {
+pub(crate) fn create(card: usize, bytes: u64, counted: SegmentCharge) -> CuResult<Segment> {
     let process = initialised()?.process()?;
     let mut uses = lock(&USES);
     let segment = process.create_segment(card, bytes, counted)?;

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use simgpu_device::{Counted, Segment};
+use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
     device::{
@@ -128,7 +128,7 @@ pub(crate) fn create(size: u64, properties: Properties) -> CuResult<Handle> {
         }
         Backing::Own(NEXT.fetch_add(size, Relaxed), card)
     } else {
-        let counted = if card.is_some() { Counted::Card } else { Counted::Nowhere };
+        let counted = if card.is_some() { SegmentCharge::Card } else { SegmentCharge::Nobody };
         Backing::Shared(segments::create(card.unwrap_or(0), size, counted)?)
     };
     Ok(enter(size, properties, backing))

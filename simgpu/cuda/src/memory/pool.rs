@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use simgpu_device::{Counted, MAX_CARDS, Segment, round_up};
+use simgpu_device::{MAX_CARDS, Segment, SegmentCharge, round_up};
 
 use crate::{
     device::{
@@ -103,7 +103,7 @@ fn make(device: i32, max_size: u64, is_default: bool, sharing: PoolSharing) -> C
 pub(crate) fn create(device: i32, max_size: u64, exportable: bool) -> CuResult<Handle> {
     let sharing = if exportable {
         let card = initialised()?.card(device)?.index();
-        PoolSharing::Exportable(segments::create(card, 0, Counted::Nowhere)?, Mutex::default())
+        PoolSharing::Exportable(segments::create(card, 0, SegmentCharge::Nobody)?, Mutex::default())
     } else {
         PoolSharing::Private
     };
@@ -332,7 +332,7 @@ impl MemoryPool {
             if self.max_size != 0 && levels.reserved.saturating_add(bytes) > self.max_size.max(LEAST_STEP) {
                 return Err(CuError::OUT_OF_MEMORY);
             }
-            let segment = segments::create(self.card, bytes, Counted::Card)?;
+            let segment = segments::create(self.card, bytes, SegmentCharge::Card)?;
             levels.reserved += bytes;
             levels.reserved_high = levels.reserved_high.max(levels.reserved);
             segment

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use simgpu_device::{Counted, now_ns};
+use simgpu_device::{SegmentCharge, now_ns};
 
 use crate::{
     device::{engine::Completion, host_call::HostCall, interprocess_time::InterprocessTime, segments},
@@ -103,7 +103,7 @@ pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
         return Err(CuError::INVALID_VALUE);
     }
     if event.page.get().is_none() {
-        let page = InterprocessTime::of(segments::create(0, 4096, Counted::Nowhere)?)?;
+        let page = InterprocessTime::of(segments::create(0, 4096, SegmentCharge::Nobody)?)?;
         if let EventState::Recorded(point) = &*lock(&event.moment) {
             page.set(point.known()?);
         }
