@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 
 use crate::agent_node::AgentNode;
 
@@ -21,7 +21,7 @@ impl Scene {
         let node = AgentNode::with_cards(cards, &[]);
         let state = node.folder().join("simgpu.state");
         assert!(state.exists(), "the agent keeps its simulated cards in {}", state.display());
-        let machine = Machine::open(&Settings::new(state, &cards.to_string()).unwrap()).unwrap();
+        let machine = Machine::open(&MachineSettings::new(state, &cards.to_string()).unwrap()).unwrap();
         Self { node, machine, restarts: 0 }
     }
 
