@@ -1,14 +1,16 @@
 //! The table of PCI ids, NVIDIA's part of it.
 
 use gpupool_core::names::{self, plugin};
-use pci_ids::FromId as _;
+
+/// A line per device: its id in hexadecimal, a blank and its name. The build script writes it.
+const TABLE: &str = include_str!(concat!(env!("OUT_DIR"), "/nvidia_devices.txt"));
 
 /// The date of the table that is built in. kubevirt-gpu-device-plugin 1.6.0 carries the same one.
 pub(super) const VERSION: &str = "2025-07-11";
 
 /// A device's name, such as `GA102GL [A10]`.
 pub(super) fn name(device: u16) -> Option<&'static str> {
-    pci_ids::Device::from_vid_pid(plugin::NVIDIA_VENDOR, device).map(pci_ids::Device::name)
+    devices().find(|(id, _)| *id == device).map(|(_, name)| name)
 }
 
 /// Every resource name that the two plugins make of NVIDIA's devices, without its domain; some twice.
@@ -25,8 +27,10 @@ pub(super) fn devices_called(resource: &str) -> impl Iterator<Item = u16> {
 }
 
 fn devices() -> impl Iterator<Item = (u16, &'static str)> {
-    let vendor = pci_ids::Vendor::from_id(plugin::NVIDIA_VENDOR);
-    vendor.into_iter().flat_map(pci_ids::Vendor::devices).map(|device| (device.id(), device.name()))
+    TABLE.lines().filter_map(|line| {
+        let (id, name) = line.split_once(' ')?;
+        Some((u16::from_str_radix(id, 16).ok()?, name))
+    })
 }
 
 #[cfg(test)]
