@@ -142,7 +142,7 @@ const PROCESS_FIELDS: &[Field<ProcessFields>] = &[
     Field {
         names: &["process_name", "name"],
         unit: "",
-        read: |program| text(program.process.name.as_deref().unwrap_or("[Not FoundCards]")),
+        read: |program| text(program.process.name.as_deref().unwrap_or("[Not Found]")),
     },
     Field {
         names: &["used_gpu_memory", "used_memory"],
@@ -340,7 +340,7 @@ mod tests {
             processes(&words("pid,process_name,used_memory"), format, &[sample()]).unwrap(),
             "pid, process_name, used_gpu_memory [MiB]\n\
              4321, python3, 1044 MiB\n\
-             4190001, [Not FoundCards], [N/A]\n"
+             4190001, [Not Found], [N/A]\n"
         );
     }
 

@@ -58,7 +58,7 @@ fn headings(widths: &[usize; 3]) -> [[String; 3]; 3] {
 fn title(page: &mut String, whole: usize, mark: &str, driver: &DriverVersions) {
     let version = format!("{} {mark}", driver.version);
     let text = format!(
-        " NVIDIA-SMI {version:<22} DriverVersions Version: {:<14} CUDA Version: {}",
+        " NVIDIA-SMI {version:<22} Driver Version: {:<14} CUDA Version: {}",
         driver.version, driver.cuda_version
     );
     page.push_str(&rule('-', '+', '-', &[whole]));
@@ -100,7 +100,7 @@ fn processes(page: &mut String, whole: usize, cards: &[CardReading]) {
         " Processes:".to_owned(),
         format!(
             "  GPU   GI   CI              PID   Type   {:<room$}GPU Memory",
-            "ProcessReading name",
+            "Process name",
             room = room + 3
         ),
         format!("        ID   ID{:26} {:<room$}Usage     ", "", "", room = room + 3),
@@ -123,7 +123,7 @@ fn processes(page: &mut String, whole: usize, cards: &[CardReading]) {
 }
 
 fn process_row(index: u32, process: &ProcessReading, room: usize) -> String {
-    let name = tail(process.name.as_deref().unwrap_or("[Not FoundCards]"), PROCESS_NAME);
+    let name = tail(process.name.as_deref().unwrap_or("[Not Found]"), PROCESS_NAME);
     let memory = process.used_memory.map_or_else(none, mebibytes);
     format!("  {index:>3}   N/A  N/A {:>15}      C   {name:<room$} {memory:>12}", process.pid)
 }
