@@ -1,6 +1,6 @@
 //! The command line: which subcommands there are, and how their failures leave the program.
 //!
-//! Each subcommand has a module of its own with an `Args` and a `run`; this room only sends to them.
+//! Each subcommand has a module of its own with an `Args` and a `run`; this one only dispatches to them.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::{
-    agent, ask, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status,
-    stop,
+use crate::agent_socket;
+use crate::commands::{
+    agent, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status, stop,
 };
 
 /// What the user typed.
@@ -89,7 +89,7 @@ impl Cli {
         outcome.unwrap_or_else(|failure| {
             // Nobody is left to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "gpupool: {failure:#}");
-            ask::exit_code(&failure)
+            agent_socket::exit_code(&failure)
         })
     }
 }

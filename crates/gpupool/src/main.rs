@@ -1,23 +1,15 @@
 //! The one binary of gpupool. Subcommands, their options and what they print; nothing is decided here.
 
-mod agent;
-mod ask;
-mod check_config;
 mod cli;
-mod cluster_access;
-mod control;
-mod demo;
-mod explain;
-mod installation;
-mod inventory;
-mod names;
-mod operands;
-mod option_values;
-mod probe_cards;
-mod run;
-mod status;
+
+mod commands;
+
 mod stock_source;
-mod stop;
+
+mod agent_socket;
+mod cluster_access;
+mod installation;
+mod option_values;
 
 use std::process::ExitCode;
 

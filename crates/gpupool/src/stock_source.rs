@@ -24,11 +24,11 @@ pub(crate) struct StockArgs {
 }
 
 impl StockArgs {
-    /// Reads nodes and pods and takes stock. `look` sees every pod.
-    pub(crate) fn stock(&self, look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    /// Reads nodes and pods and takes stock. `for_each_pod` is called with every pod.
+    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
         match (&self.nodes, &self.pods) {
-            (Some(nodes), Some(pods)) => read_dumps(nodes, pods, look),
-            _ => self.read_cluster(look),
+            (Some(nodes), Some(pods)) => read_dumps(nodes, pods, for_each_pod),
+            _ => self.read_cluster(for_each_pod),
         }
     }
 
@@ -37,7 +37,7 @@ impl StockArgs {
         if self.nodes.is_some() { "dump: save it with `kubectl get pods -A -o json`" } else { "cluster" }
     }
 
-    fn read_cluster(&self, mut look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    fn read_cluster(&self, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = self.cluster.access().connect().await?;
@@ -45,7 +45,7 @@ impl StockArgs {
             list(&client, Listed::Nodes, |page| read_nodes(page.as_bytes(), |node| nodes.push(node))).await?;
             let mut stock = Stock::of(nodes);
             list(&client, Listed::Pods, |page| {
-                read_pods(page.as_bytes(), |pod| count_in(&pod, &mut stock, &mut look))
+                read_pods(page.as_bytes(), |pod| count_in(&pod, &mut stock, &mut for_each_pod))
             })
             .await?;
             Ok(stock)
@@ -53,7 +53,7 @@ impl StockArgs {
     }
 }
 
-fn read_dumps(nodes: &Path, pods: &Path, mut look: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+fn read_dumps(nodes: &Path, pods: &Path, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
     anyhow::ensure!(
         nodes.as_os_str() != "-" || pods.as_os_str() != "-",
         "standard input can be one of the dumps, not both"
@@ -64,12 +64,12 @@ fn read_dumps(nodes: &Path, pods: &Path, mut look: impl FnMut(&Pod)) -> anyhow::
         .with_context(|| nodes.display().to_string())?;
     let mut stock = Stock::of(found);
     gpupool_dump::open(pods)
-        .and_then(|dump| read_pods(dump, |pod| count_in(&pod, &mut stock, &mut look)))
+        .and_then(|dump| read_pods(dump, |pod| count_in(&pod, &mut stock, &mut for_each_pod)))
         .with_context(|| pods.display().to_string())?;
     Ok(stock)
 }
 
-fn count_in(pod: &Pod, stock: &mut Stock, look: &mut impl FnMut(&Pod)) {
-    look(pod);
+fn count_in(pod: &Pod, stock: &mut Stock, for_each_pod: &mut impl FnMut(&Pod)) {
+    for_each_pod(pod);
     stock.add(pod);
 }

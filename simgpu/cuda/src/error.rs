@@ -1,12 +1,6 @@
-//! `CUresult`: the codes, their names and texts.
-
-use std::ffi::{CStr, c_char};
+//! `CUresult`: what a call answers that fails.
 
 use simgpu_device::TakeError;
-
-use crate::entry::{early_entry, put};
-
-include!(concat!(env!("OUT_DIR"), "/error_codes.rs"));
 
 /// A `CUresult` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,26 +59,5 @@ impl From<TakeError> for CuError {
             TakeError::CardLost => Self::DEVICE_UNAVAILABLE,
             _ => Self::UNKNOWN,
         }
-    }
-}
-
-fn described(code: i32) -> Option<&'static (i32, &'static CStr, &'static CStr)> {
-    let place = ERROR_CODES.binary_search_by_key(&code, |entry| entry.0).ok()?;
-    ERROR_CODES.get(place)
-}
-
-/// Writes the text, or null and `CUDA_ERROR_INVALID_VALUE` for a number that is no code.
-unsafe fn answer(text: *mut *const c_char, found: Option<&'static CStr>) -> Res {
-    // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(text, found.map_or(std::ptr::null(), CStr::as_ptr))? };
-    found.map(|_| ()).ok_or(CuError::INVALID_VALUE)
-}
-
-early_entry! {
-    cuGetErrorName(code: i32, name: *mut *const c_char) {
-        answer(name, described(code).map(|entry| entry.1))
-    }
-    cuGetErrorString(code: i32, text: *mut *const c_char) {
-        answer(text, described(code).map(|entry| entry.2))
     }
 }

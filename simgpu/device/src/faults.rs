@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::Error;
+use crate::error::Error;
 
 /// What a call has to suffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

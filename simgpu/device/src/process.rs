@@ -1,13 +1,17 @@
 //! The calling process as a holder of memory, contexts and device time.
 
+mod segments;
+
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
-    Booking, Error, ForkMark, MAX_PROCESSES, Machine,
-    layout::Cell,
+    error::Error,
+    fork::ForkMark,
+    layout::{Cell, MAX_PROCESSES},
     locks::{self, Holder},
+    machine::Machine,
     memory::{self, Account, GRANULE, Refused, SlotLost, TAGS, change, empty},
-    time,
+    time::{self, Booking},
 };
 
 /// Why a process did not get what it asked for.
@@ -37,21 +41,26 @@ pub struct Process {
     mark: ForkMark,
 }
 
-/// Finds the slot of the calling process, or takes a free one.
-pub(crate) fn join(machine: Machine) -> Result<Process, Error> {
-    let mark = ForkMark::here();
-    let fd = machine.fd();
-    let found = locks::one_at_a_time(fd, || {
-        let me = Holder::Process(Some(std::process::id()));
-        let mine = (0..machine.slots_in_use()).find(|&slot| machine.holder(slot) == me);
-        if let Some(slot) = mine {
-            return Some((slot, machine.slots()[slot].tag.load(SeqCst)));
-        }
-        let slot = (0..MAX_PROCESSES).find(|&slot| locks::try_hold(fd, slot))?;
-        Some((slot, move_in(machine, slot)))
-    });
-    let (slot, tag) = found.ok_or(Error::Full { slots: MAX_PROCESSES })?;
-    Ok(Process { machine, slot, tag, mark })
+impl Machine {
+    /// Makes the calling process one that can hold memory and contexts. A process has one membership: when another
+    /// copy of this code in the process has joined already, this returns the same one.
+    /// Fails when [`crate::MAX_PROCESSES`] others hold one.
+    pub fn join(&self) -> Result<Process, Error> {
+        let machine = *self;
+        let mark = ForkMark::here();
+        let fd = machine.fd();
+        let found = locks::one_at_a_time(fd, || {
+            let me = Holder::Process(Some(std::process::id()));
+            let mine = (0..machine.slots_in_use()).find(|&slot| machine.holder(slot) == me);
+            if let Some(slot) = mine {
+                return Some((slot, machine.slots()[slot].tag.load(SeqCst)));
+            }
+            let slot = (0..MAX_PROCESSES).find(|&slot| locks::try_hold(fd, slot))?;
+            Some((slot, move_in(machine, slot)))
+        });
+        let (slot, tag) = found.ok_or(Error::Full { slots: MAX_PROCESSES })?;
+        Ok(Process { machine, slot, tag, mark })
+    }
 }
 
 /// Writes a new tag into every word of the slot. What its last owner held is forgotten, which gives it back.

@@ -16,10 +16,11 @@ use std::{
 };
 
 use crate::{
-    Error, Settings,
+    error::Error,
     layout::{self, CardState, Header, LAYOUT, MAGIC, MAX_CARDS},
     locks,
     model::MODELS,
+    settings::MachineSettings,
 };
 
 /// A mapped state file and the descriptor that must never be closed.
@@ -57,7 +58,7 @@ impl SharedFile {
 }
 
 /// Opens the file, making it if there is none.
-pub(crate) fn open_or_create(settings: &Settings) -> Result<StateFile, Error> {
+pub(crate) fn open_or_create(settings: &MachineSettings) -> Result<StateFile, Error> {
     let path = &settings.path;
     let io_error = |action| move |source| Error::Io { action, path: path.clone(), source };
     // It can only be missing, or be removed in between, a few times in a row.
@@ -94,7 +95,7 @@ fn unnamed(path: &Path) -> io::Result<File> {
 }
 
 /// Writes header and cards; everything else starts as zeros.
-fn fill(file: &File, settings: &Settings) -> io::Result<()> {
+fn fill(file: &File, settings: &MachineSettings) -> io::Result<()> {
     let cards = &settings.cards;
     let size = layout::file_size(cards.len());
     file.set_len(size as u64)?;

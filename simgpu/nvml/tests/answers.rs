@@ -7,12 +7,12 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::LazyLock;
 
-use nvidia_ml::entry::identity::*;
-use nvidia_ml::entry::library::*;
-use nvidia_ml::entry::processes::*;
-use nvidia_ml::entry::readings::*;
+use nvidia_ml::calls::identity::*;
+use nvidia_ml::calls::library::*;
+use nvidia_ml::calls::processes::*;
+use nvidia_ml::calls::readings::*;
 use nvidia_ml::layout::*;
-use simgpu_device::{Card, Machine, Process, Settings, WINDOW_NS, now_ns, sleep_until};
+use simgpu_device::{Card, Machine, MachineSettings, Process, WINDOW_NS, now_ns, sleep_until};
 
 const INVALID_ARGUMENT: u32 = 2;
 const NOT_FOUND: u32 = 6;
@@ -32,7 +32,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     let state = folder.path().join("state");
     // SAFETY: every test comes through here before it does anything, so nobody reads the environment meanwhile.
     unsafe { std::env::set_var("SIMGPU_STATE", &state) };
-    let machine = Machine::open(&Settings::new(&state, "2xA100-80GB,2xT4").unwrap()).unwrap();
+    let machine = Machine::open(&MachineSettings::new(&state, "2xA100-80GB,2xT4").unwrap()).unwrap();
     let process: Process = machine.join().unwrap();
     process.open_context(0).unwrap();
     process.take_memory(0, 1 << 20).unwrap();

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 use tempfile::TempDir;
 
 /// Two cards of different models, in a state of their own.
@@ -79,7 +79,7 @@ fn without_programs_a_query_for_them_is_only_a_heading() {
 fn a_program_that_holds_memory_is_listed_on_its_card() {
     let scene = Scene::new();
     let state = scene.folder.path().join("state");
-    let machine = Machine::open(&Settings::new(&state, "A100-80GB,T4").unwrap()).unwrap();
+    let machine = Machine::open(&MachineSettings::new(&state, "A100-80GB,T4").unwrap()).unwrap();
     let process = machine.join().unwrap();
     process.open_context(1).unwrap();
     process.take_memory(1, 100 << 20).unwrap();

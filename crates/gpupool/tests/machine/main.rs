@@ -8,11 +8,11 @@
     reason = "this is all test code, its helpers included"
 )]
 
+#[path = "../fixtures/agent_node.rs"]
+mod agent_node;
 mod agreement;
 mod demo;
 mod ends;
 mod held;
-#[path = "../agent_node/mod.rs"]
-mod node;
 mod run;
 mod status;

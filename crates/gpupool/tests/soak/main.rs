@@ -10,7 +10,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a surprise is a failure")]
 
-#[path = "../card_holders/mod.rs"]
+#[path = "../fixtures/card_holders.rs"]
 mod card_holders;
 mod cards;
 mod pods;

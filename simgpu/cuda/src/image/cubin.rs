@@ -9,8 +9,10 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, FileHeader as _, SectionHeader as _},
 };
 
-use super::{Image, Kernel, Variable};
-use crate::error::{CuError, Res};
+use crate::{
+    error::{CuError, Res},
+    image::{Image, Kernel, Variable},
+};
 
 pub(super) const MAGIC: [u8; 4] = *b"\x7fELF";
 

@@ -2,8 +2,10 @@
 
 use std::{ffi::c_void, io::Read as _};
 
-use super::{Image, cubin, ptx, runs_on};
-use crate::error::{CuError, Res};
+use crate::{
+    error::{CuError, Res},
+    image::{Image, cubin, ptx, runs_on},
+};
 
 /// First bytes of a fat binary, little endian 0xBA55ED50.
 pub(super) const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();

@@ -3,8 +3,10 @@
 
 use std::ffi::CString;
 
-use super::{Image, Kernel, Variable};
-use crate::error::{CuError, Res};
+use crate::{
+    error::{CuError, Res},
+    image::{Image, Kernel, Variable},
+};
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_PTX` where the text is no PTX.
 pub(super) fn parse(text: &str) -> Res<Image> {

@@ -1,0 +1,212 @@
+//! The driver's calls that record streams.
+
+use std::ffi::c_void;
+
+use crate::{
+    calls::entry::{entry, put, put_if_wanted, read_list},
+    error::{CuError, Res},
+    handles::Handle,
+    objects::{
+        capture::{self, RELAXED},
+        graph::graph,
+        stream::target,
+    },
+    sync::lock,
+};
+
+/// `CUstreamCaptureStatus`.
+const NOT_CAPTURING: i32 = 0;
+const CAPTURING: i32 = 1;
+const INVALIDATED: i32 = 2;
+
+/// Where a question about a recording wants its answers.
+struct Answers {
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut Handle,
+    dependencies: *mut *const Handle,
+    edges: *mut *const c_void,
+    count: *mut usize,
+}
+
+impl Answers {
+    const fn short(status: *mut i32, id: *mut u64) -> Self {
+        let (graph, dependencies) = (std::ptr::null_mut(), std::ptr::null_mut());
+        Self { status, id, graph, dependencies, edges: std::ptr::null_mut(), count: std::ptr::null_mut() }
+    }
+}
+
+fn begin(stream: Handle, mode: u32, into: Option<(Handle, &[Handle])>) -> Res {
+    let target = target(stream)?;
+    // The default streams can't be recorded.
+    target.made().ok_or(CuError::STREAM_CAPTURE_UNSUPPORTED)?.begin_capture(mode, into)
+}
+
+unsafe fn end(stream: Handle, graph: *mut Handle) -> Res {
+    if graph.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let target = target(stream)?;
+    let ended = target.made().ok_or(CuError::ILLEGAL_STATE)?.end_capture();
+    // SAFETY: the caller's pointer, as the driver API has it.
+    unsafe { put(graph, *ended.as_ref().unwrap_or(&0))? };
+    ended.map(|_| ())
+}
+
+unsafe fn describe(stream: Handle, wanted: &Answers) -> Res {
+    let target = target(stream)?;
+    let capture = target.made().map(|stream| lock(&stream.capture));
+    let capture = capture.as_ref().and_then(|capture| capture.as_ref());
+    let status = match capture {
+        Some(capture) if capture.recording.is_broken() => INVALIDATED,
+        Some(_) => CAPTURING,
+        None => NOT_CAPTURING,
+    };
+    // SAFETY: the caller's pointers, as the driver API has them.
+    unsafe {
+        put(wanted.status, status)?;
+        if let (Some(capture), CAPTURING) = (capture, status) {
+            let tips = &capture.tips;
+            put_if_wanted(wanted.id, capture.recording.id);
+            put_if_wanted(wanted.graph, capture.recording.graph);
+            put_if_wanted(
+                wanted.dependencies,
+                if tips.is_empty() { std::ptr::null() } else { tips.as_ptr() },
+            );
+            put_if_wanted(wanted.edges, std::ptr::null());
+            put_if_wanted(wanted.count, tips.len());
+        }
+    }
+    Ok(())
+}
+
+/// Sets what the next piece of work comes after (flag 1), or adds to it (flag 0).
+unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) -> Res {
+    let target = target(stream)?;
+    // SAFETY: the driver API's contract.
+    let tips = unsafe { read_list(list, count)? };
+    let stream = target.made().ok_or(CuError::ILLEGAL_STATE)?;
+    let mut capture = lock(&stream.capture);
+    let capture = capture.as_mut().ok_or(CuError::ILLEGAL_STATE)?;
+    let known = graph(capture.recording.graph)?.nodes();
+    if flags > 1 || !tips.iter().all(|tip| known.iter().any(|node| node.handle == *tip)) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if flags == 1 {
+        capture.tips = tips.into();
+    } else {
+        capture.join(&tips);
+    }
+    Ok(())
+}
+
+unsafe fn begin_into(stream: Handle, graph: Handle, list: *const Handle, count: usize, mode: u32) -> Res {
+    // SAFETY: the driver API's contract.
+    let tips = unsafe { read_list(list, count)? };
+    begin(stream, mode, Some((graph, &tips)))
+}
+
+entry! {
+    cuStreamBeginCapture(stream: Handle) { begin(stream, 0, None) }
+    cuStreamBeginCapture_ptsz(stream: Handle) { begin(stream, 0, None) }
+    cuStreamBeginCapture_v2(stream: Handle, mode: u32) { begin(stream, mode, None) }
+    cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: u32) { begin(stream, mode, None) }
+    cuStreamBeginCaptureToGraph(
+        stream: Handle,
+        graph: Handle,
+        dependencies: *const Handle,
+        _edges: *const c_void,
+        count: usize,
+        mode: u32,
+    ) { begin_into(stream, graph, dependencies, count, mode) }
+    cuStreamBeginCaptureToGraph_ptsz(
+        stream: Handle,
+        graph: Handle,
+        dependencies: *const Handle,
+        _edges: *const c_void,
+        count: usize,
+        mode: u32,
+    ) { begin_into(stream, graph, dependencies, count, mode) }
+    cuStreamEndCapture(stream: Handle, graph: *mut Handle) { end(stream, graph) }
+    cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) { end(stream, graph) }
+    cuStreamIsCapturing(stream: Handle, status: *mut i32) {
+        describe(stream, &Answers::short(status, std::ptr::null_mut()))
+    }
+    cuStreamIsCapturing_ptsz(stream: Handle, status: *mut i32) {
+        describe(stream, &Answers::short(status, std::ptr::null_mut()))
+    }
+    cuStreamGetCaptureInfo(stream: Handle, status: *mut i32, id: *mut u64) {
+        describe(stream, &Answers::short(status, id))
+    }
+    cuStreamGetCaptureInfo_ptsz(stream: Handle, status: *mut i32, id: *mut u64) {
+        describe(stream, &Answers::short(status, id))
+    }
+    cuStreamGetCaptureInfo_v2(
+        stream: Handle,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut Handle,
+        dependencies: *mut *const Handle,
+        count: *mut usize,
+    ) {
+        describe(stream, &Answers { graph, dependencies, count, ..Answers::short(status, id) })
+    }
+    cuStreamGetCaptureInfo_v2_ptsz(
+        stream: Handle,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut Handle,
+        dependencies: *mut *const Handle,
+        count: *mut usize,
+    ) {
+        describe(stream, &Answers { graph, dependencies, count, ..Answers::short(status, id) })
+    }
+    cuStreamGetCaptureInfo_v3(
+        stream: Handle,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut Handle,
+        dependencies: *mut *const Handle,
+        edges: *mut *const c_void,
+        count: *mut usize,
+    ) {
+        describe(stream, &Answers { status, id, graph, dependencies, edges, count })
+    }
+    cuStreamGetCaptureInfo_v3_ptsz(
+        stream: Handle,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut Handle,
+        dependencies: *mut *const Handle,
+        edges: *mut *const c_void,
+        count: *mut usize,
+    ) {
+        describe(stream, &Answers { status, id, graph, dependencies, edges, count })
+    }
+    cuStreamUpdateCaptureDependencies(stream: Handle, list: *const Handle, count: usize, flags: u32) {
+        update(stream, list, count, flags)
+    }
+    cuStreamUpdateCaptureDependencies_ptsz(stream: Handle, list: *const Handle, count: usize, flags: u32) {
+        update(stream, list, count, flags)
+    }
+    cuStreamUpdateCaptureDependencies_v2(
+        stream: Handle,
+        list: *const Handle,
+        _edges: *const c_void,
+        count: usize,
+        flags: u32,
+    ) { update(stream, list, count, flags) }
+    cuStreamUpdateCaptureDependencies_v2_ptsz(
+        stream: Handle,
+        list: *const Handle,
+        _edges: *const c_void,
+        count: usize,
+        flags: u32,
+    ) { update(stream, list, count, flags) }
+    cuThreadExchangeStreamCaptureMode(mode: *mut u32) {
+        if mode.is_null() || mode.read_unaligned() > RELAXED {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(mode, capture::exchange_mode(mode.read_unaligned()))
+    }
+}

@@ -1,0 +1,177 @@
+//! The driver's calls that read and change what nodes do, in graphs and in executable ones.
+
+use crate::{
+    calls::{
+        entry::{entry, put, read},
+        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+    },
+    error::{CuError, Res},
+    handles::Handle,
+    objects::{
+        event::EVENTS,
+        graph::{copy, destroy, node::Work, with_node},
+        graph_exec::executable,
+        memcpy3d::Body,
+    },
+};
+
+/// The work of a node, which must be of the kind that `wanted` finds.
+fn found<T>(node: Handle, wanted: impl FnOnce(&Work) -> Option<T>) -> Res<T> {
+    with_node(node, |node| wanted(&node.work).ok_or(CuError::INVALID_VALUE))
+}
+
+/// Puts new work of the same kind in the place of a node's. Memory nodes can't be changed.
+fn replace(old: &mut Work, new: Work) -> Res {
+    if old.kind() != new.kind() || matches!(new, Work::Allocate(_) | Work::Free(_)) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    if let Work::Wait(event) | Work::Record(event) = new
+        && EVENTS.find(event).is_none()
+    {
+        return Err(CuError::INVALID_VALUE);
+    }
+    *old = new;
+    Ok(())
+}
+
+fn set(node: Handle, work: Work) -> Res {
+    with_node(node, |node| replace(&mut node.work, work))
+}
+
+/// As [`set`], in an executable graph only.
+fn set_in(handle: Handle, node: Handle, work: Work) -> Res {
+    executable(handle)?.with_step(node, |step| match work {
+        Work::Child(_) => Err(CuError::NOT_SUPPORTED),
+        work => replace(&mut step.work, work),
+    })
+}
+
+fn kernel_of(node: Handle) -> Res<KernelV2> {
+    found(node, |work| if let Work::Kernel(launch) = work { Some(KernelV2::of(launch)) } else { None })
+}
+
+fn set_child(handle: Handle, node: Handle, child: Handle) -> Res {
+    let copied = copy(child)?;
+    let set = executable(handle)?.set_child(node, copied);
+    destroy(copied)?;
+    set
+}
+
+/// Whether a node can be switched off: kernels, copies and fills can.
+const fn can_be_disabled(work: &Work) -> bool {
+    matches!(work, Work::Kernel(_) | Work::Copy(..) | Work::Fill(_))
+}
+
+entry! {
+    cuGraphKernelNodeGetParams(node: Handle, out: *mut Kernel) { put(out, kernel_of(node)?.first_form()) }
+    cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut KernelV2) { put(out, kernel_of(node)?) }
+    cuGraphKernelNodeSetParams(node: Handle, kernel: *const Kernel) {
+        set(node, KernelV2::from(read(kernel)?).work()?)
+    }
+    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const KernelV2) { set(node, read(kernel)?.work()?) }
+    cuGraphMemcpyNodeGetParams(node: Handle, out: *mut Body) {
+        let body = found(node, |work| match work {
+            Work::Copy(copy, body) => Some(params::described(copy, body.as_deref())),
+            _ => None,
+        })?;
+        put(out, body)
+    }
+    cuGraphMemcpyNodeSetParams(node: Handle, body: *const Body) { set(node, params::copy(read(body)?)?) }
+    cuGraphMemsetNodeGetParams(node: Handle, out: *mut Set) {
+        put(out, found(node, |work| if let Work::Fill(fill) = work { Some(Set::of(fill)) } else { None })?)
+    }
+    cuGraphMemsetNodeSetParams(node: Handle, fill: *const Set) { set(node, read(fill)?.work()?) }
+    cuGraphHostNodeGetParams(node: Handle, out: *mut Host) {
+        put(out, found(node, |work| if let Work::Call(call) = work { Some(Host::of(call)) } else { None })?)
+    }
+    cuGraphHostNodeSetParams(node: Handle, host: *const Host) { set(node, read(host)?.work()?) }
+    cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle) {
+        put(out, found(node, |work| if let Work::Child(child) = work { Some(*child) } else { None })?)
+    }
+    cuGraphEventRecordNodeGetEvent(node: Handle, out: *mut Handle) {
+        put(out, found(node, |work| if let Work::Record(event) = work { Some(*event) } else { None })?)
+    }
+    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Record(event)) }
+    cuGraphEventWaitNodeGetEvent(node: Handle, out: *mut Handle) {
+        put(out, found(node, |work| if let Work::Wait(event) = work { Some(*event) } else { None })?)
+    }
+    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Wait(event)) }
+    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut Allocation) {
+        let allocation = found(node, |work| match work {
+            Work::Allocate(memory) => Some(Allocation::of(memory)),
+            _ => None,
+        })?;
+        put(out, allocation)
+    }
+    cuGraphMemFreeNodeGetParams(node: Handle, out: *mut u64) {
+        put(out, found(node, |work| if let Work::Free(pointer) = work { Some(*pointer) } else { None })?)
+    }
+    cuGraphNodeGetParams(node: Handle, out: *mut Parameters) {
+        put(out, found(node, |work| Some(Parameters::of(work)))?)
+    }
+    cuGraphNodeSetParams(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
+    cuGraphNodeSetParams_v2(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
+    cuGraphKernelNodeGetAttribute(node: Handle, attribute: u32, value: *mut [u64; 8]) {
+        kernel_of(node)?;
+        put(value, with_node(node, |node| Ok(node.attributes.get(&attribute).copied().unwrap_or_default()))?)
+    }
+    cuGraphKernelNodeSetAttribute(node: Handle, attribute: u32, value: *const [u64; 8]) {
+        kernel_of(node)?;
+        let value = read(value)?;
+        with_node(node, |node| {
+            node.attributes.insert(attribute, value);
+            Ok(())
+        })
+    }
+    cuGraphKernelNodeCopyAttributes(to: Handle, from: Handle) {
+        kernel_of(to)?;
+        kernel_of(from)?;
+        let attributes = with_node(from, |node| Ok(node.attributes.clone()))?;
+        with_node(to, |node| {
+            node.attributes = attributes;
+            Ok(())
+        })
+    }
+    cuGraphExecKernelNodeSetParams(handle: Handle, node: Handle, kernel: *const Kernel) {
+        set_in(handle, node, KernelV2::from(read(kernel)?).work()?)
+    }
+    cuGraphExecKernelNodeSetParams_v2(handle: Handle, node: Handle, kernel: *const KernelV2) {
+        set_in(handle, node, read(kernel)?.work()?)
+    }
+    cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const Body, _context: Handle) {
+        set_in(handle, node, params::copy(read(body)?)?)
+    }
+    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const Set, _context: Handle) {
+        set_in(handle, node, read(fill)?.work()?)
+    }
+    cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const Host) {
+        set_in(handle, node, read(host)?.work()?)
+    }
+    cuGraphExecChildGraphNodeSetParams(handle: Handle, node: Handle, child: Handle) {
+        set_child(handle, node, child)
+    }
+    cuGraphExecEventRecordNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
+        set_in(handle, node, Work::Record(event))
+    }
+    cuGraphExecEventWaitNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
+        set_in(handle, node, Work::Wait(event))
+    }
+    cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const Parameters) {
+        match read(described)?.work()? {
+            Work::Child(child) => set_child(handle, node, child),
+            work => set_in(handle, node, work),
+        }
+    }
+    cuGraphNodeSetEnabled(handle: Handle, node: Handle, enabled: u32) {
+        executable(handle)?.with_step(node, |step| {
+            if !can_be_disabled(&step.work) {
+                return Err(CuError::INVALID_VALUE);
+            }
+            step.enabled = enabled != 0;
+            Ok(())
+        })
+    }
+    cuGraphNodeGetEnabled(handle: Handle, node: Handle, enabled: *mut u32) {
+        put(enabled, executable(handle)?.with_step(node, |step| Ok(u32::from(step.enabled)))?)
+    }
+}

@@ -1,0 +1,62 @@
+//! The driver's calls that let another process open memory and events.
+
+use crate::{
+    calls::entry::{entry, put},
+    device::initialised::initialised,
+    error::{CuError, Res},
+    handles::Handle,
+    memory::{
+        ipc::{self, Token},
+        space::{self, Kind},
+    },
+    objects::{context::current, event},
+};
+
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is.
+const LAZY_PEER_ACCESS: u32 = 1;
+
+fn token_of_memory(pointer: u64) -> Res<Token> {
+    current()?;
+    let found =
+        space::find(pointer).filter(|found| found.kind == Kind::Device).ok_or(CuError::INVALID_VALUE)?;
+    let segment = space::sharing::share(found.base)?;
+    Ok(Token::new(ipc::MEMORY, &segment, found.size))
+}
+
+unsafe fn open_memory(out: *mut u64, token: Token, flags: u32) -> Res {
+    if out.is_null() || flags != LAZY_PEER_ACCESS {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let context = current()?;
+    // SAFETY: the caller's pointer, as the driver API has it.
+    unsafe { put(out, ipc::open(&token, ipc::MEMORY, Kind::Opened, context.owner())?) }
+}
+
+entry! {
+    cuIpcGetMemHandle(out: *mut Token, pointer: u64) {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, token_of_memory(pointer)?)
+    }
+    cuIpcOpenMemHandle(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
+    cuIpcOpenMemHandle_v2(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
+    cuIpcCloseMemHandle(pointer: u64) {
+        current()?;
+        ipc::close(pointer, |kind| kind == Kind::Opened)
+    }
+    cuIpcGetEventHandle(out: *mut Token, event: Handle) {
+        initialised()?;
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, event::share(event)?)
+    }
+    cuIpcOpenEventHandle(out: *mut Handle, token: Token) {
+        current()?;
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, event::open(&token)?)
+    }
+}

@@ -1,0 +1,222 @@
+//! The driver's calls about modules, libraries, functions and kernels.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::{
+    calls::entry::{entry, put, put_if_wanted},
+    device::initialised::initialised,
+    error::{CuError, Res},
+    handles::Handle,
+    objects::{
+        context::current,
+        module::{self, LIBRARIES, Library, MODULES, Module, function},
+    },
+};
+
+/// `CU_MODULE_EAGER_LOADING`: code is read when it is loaded.
+const EAGER: i32 = 1;
+/// `CU_FUNCTION_LOADING_STATE_LOADED`.
+const LOADED: i32 = 1;
+
+/// # Safety
+/// `name` is null or a string.
+unsafe fn text<'a>(name: *const c_char) -> Res<&'a CStr> {
+    if name.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // SAFETY: not null, and the caller vouches for the rest.
+    Ok(unsafe { CStr::from_ptr(name) })
+}
+
+unsafe fn load_module(out: *mut Handle, image: *const c_void) -> Res {
+    if out.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    current()?;
+    // SAFETY: the driver API's contract.
+    unsafe { put(out, module::load(module::image_at(image)?)?) }
+}
+
+unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> Res {
+    // SAFETY: the driver API's contract.
+    unsafe {
+        let (start, size) = module.variable(text(name)?)?;
+        put_if_wanted(address, start);
+        put_if_wanted(bytes, usize::try_from(size).unwrap_or(usize::MAX));
+    }
+    Ok(())
+}
+
+/// Writes the handles of the first `room` entry points.
+unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> Res {
+    for place in 0..count.min(room as usize) {
+        // SAFETY: the driver API's contract: the list has room for that many.
+        unsafe { put(out.wrapping_add(place), at(place))? };
+    }
+    Ok(())
+}
+
+unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> Res {
+    let function = function(handle)?;
+    let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
+    let &(start, bytes) = parameters.get(place).ok_or(CuError::INVALID_VALUE)?;
+    // SAFETY: the caller's pointers, as the driver API has them.
+    unsafe {
+        put(offset, start)?;
+        put_if_wanted(size, bytes);
+    }
+    Ok(())
+}
+
+unsafe fn parameter_count(handle: Handle, count: *mut usize) -> Res {
+    let function = function(handle)?;
+    let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
+    // SAFETY: the caller's pointer, as the driver API has it.
+    unsafe { put(count, parameters.len()) }
+}
+
+unsafe fn name(handle: Handle, out: *mut *const c_char) -> Res {
+    let function = function(handle)?;
+    // SAFETY: the caller's pointer, as the driver API has it. The name lasts as long as the code is loaded.
+    unsafe { put(out, function.kernel().name.as_ptr()) }
+}
+
+/// Whether there is such a cache configuration.
+fn cache_config(handle: Handle, config: u32) -> Res {
+    function(handle)?;
+    if config > 3 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+}
+
+entry! {
+    cuModuleLoad(out: *mut Handle, path: *const c_char) {
+        current()?;
+        put(out, module::load(module::image_in(path)?)?)
+    }
+    cuModuleLoadData(out: *mut Handle, image: *const c_void) { load_module(out, image) }
+    cuModuleLoadDataEx(
+        out: *mut Handle,
+        image: *const c_void,
+        _count: u32,
+        _options: *const i32,
+        _values: *const *mut c_void,
+    ) { load_module(out, image) }
+    cuModuleLoadFatBinary(out: *mut Handle, image: *const c_void) { load_module(out, image) }
+    cuModuleUnload(handle: Handle) { module::unload(handle) }
+    cuModuleGetLoadingMode(mode: *mut i32) { put(mode, EAGER) }
+    cuModuleGetFunction(out: *mut Handle, handle: Handle, name: *const c_char) {
+        put(out, MODULES.get(handle)?.function(handle, text(name)?)?)
+    }
+    cuModuleGetFunctionCount(count: *mut u32, handle: Handle) {
+        put(count, u32::try_from(MODULES.get(handle)?.count()).unwrap_or(u32::MAX))
+    }
+    cuModuleEnumerateFunctions(out: *mut Handle, room: u32, handle: Handle) {
+        let module = MODULES.get(handle)?;
+        enumerate(out, room, module.count(), |place| module.function_at(handle, place))
+    }
+    cuModuleGetGlobal_v2(address: *mut u64, bytes: *mut usize, handle: Handle, name: *const c_char) {
+        variable(&*MODULES.get(handle)?, address, bytes, name)
+    }
+    cuLibraryLoadData(
+        out: *mut Handle,
+        code: *const c_void,
+        _jit_options: *const i32,
+        _jit_values: *const *mut c_void,
+        _jit_count: u32,
+        _options: *const i32,
+        _values: *const *mut c_void,
+        _count: u32,
+    ) {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, module::load_library(module::image_at(code)?))
+    }
+    cuLibraryLoadFromFile(
+        out: *mut Handle,
+        path: *const c_char,
+        _jit_options: *const i32,
+        _jit_values: *const *mut c_void,
+        _jit_count: u32,
+        _options: *const i32,
+        _values: *const *mut c_void,
+        _count: u32,
+    ) {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, module::load_library(module::image_in(path)?))
+    }
+    cuLibraryUnload(handle: Handle) { module::unload_library(handle) }
+    cuLibraryGetKernel(out: *mut Handle, handle: Handle, name: *const c_char) {
+        put(out, LIBRARIES.get(handle)?.kernel(handle, text(name)?)?)
+    }
+    cuLibraryGetKernelCount(count: *mut u32, handle: Handle) {
+        put(count, u32::try_from(LIBRARIES.get(handle)?.count()).unwrap_or(u32::MAX))
+    }
+    cuLibraryEnumerateKernels(out: *mut Handle, room: u32, handle: Handle) {
+        let library = LIBRARIES.get(handle)?;
+        enumerate(out, room, library.count(), |place| library.kernel_at(handle, place))
+    }
+    cuLibraryGetModule(out: *mut Handle, handle: Handle) {
+        put(out, Library::module(&*LIBRARIES.get(handle)?)?.0)
+    }
+    cuLibraryGetGlobal(address: *mut u64, bytes: *mut usize, handle: Handle, name: *const c_char) {
+        variable(&LIBRARIES.get(handle)?.module()?.1, address, bytes, name)
+    }
+    // No image that can be read here declares managed variables.
+    cuLibraryGetManaged(_address: *mut u64, _bytes: *mut usize, handle: Handle, _name: *const c_char) {
+        LIBRARIES.get(handle)?;
+        Err(CuError::NOT_FOUND)
+    }
+    cuKernelGetFunction(out: *mut Handle, kernel: Handle) {
+        let kernel = function(kernel)?;
+        let (handle, module) = LIBRARIES.get(kernel.parent)?.module()?;
+        put(out, module.function_at(handle, kernel.place))
+    }
+    cuKernelGetLibrary(out: *mut Handle, kernel: Handle) {
+        let parent = function(kernel)?.parent;
+        LIBRARIES.get(parent)?;
+        put(out, parent)
+    }
+    cuKernelGetName(out: *mut *const c_char, kernel: Handle) { name(kernel, out) }
+    cuKernelGetParamInfo(kernel: Handle, place: usize, offset: *mut usize, size: *mut usize) {
+        parameter(kernel, place, offset, size)
+    }
+    cuKernelGetParamCount(kernel: Handle, count: *mut usize) { parameter_count(kernel, count) }
+    cuKernelGetAttribute(value: *mut i32, attribute: i32, kernel: Handle, device: i32) {
+        initialised()?.card(device)?;
+        put(value, function(kernel)?.attribute(attribute)?)
+    }
+    cuKernelSetAttribute(attribute: i32, value: i32, kernel: Handle, device: i32) {
+        initialised()?.card(device)?;
+        function(kernel)?.set_attribute(attribute, value)
+    }
+    cuKernelSetCacheConfig(kernel: Handle, config: u32, device: i32) {
+        initialised()?.card(device)?;
+        cache_config(kernel, config)
+    }
+    cuFuncGetName(out: *mut *const c_char, handle: Handle) { name(handle, out) }
+    cuFuncGetModule(out: *mut Handle, handle: Handle) {
+        let parent = function(handle)?.parent;
+        MODULES.get(parent)?;
+        put(out, parent)
+    }
+    cuFuncGetParamInfo(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) {
+        parameter(handle, place, offset, size)
+    }
+    cuFuncGetParamCount(handle: Handle, count: *mut usize) { parameter_count(handle, count) }
+    cuFuncGetAttribute(value: *mut i32, attribute: i32, handle: Handle) {
+        put(value, function(handle)?.attribute(attribute)?)
+    }
+    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) { function(handle)?.set_attribute(attribute, value) }
+    cuFuncSetCacheConfig(handle: Handle, config: u32) { cache_config(handle, config) }
+    cuFuncSetSharedMemConfig(handle: Handle, config: u32) {
+        function(handle)?;
+        if config > 2 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+    }
+    cuFuncIsLoaded(state: *mut i32, handle: Handle) {
+        function(handle)?;
+        put(state, LOADED)
+    }
+    cuFuncLoad(handle: Handle) { function(handle).map(|_| ()) }
+}

@@ -1,0 +1,266 @@
+//! The driver's calls that let a stream write a value to memory, or wait for one; and many copies in one call.
+//!
+//! A card does one thing at a time here, so a stream that waits for a value holds up the process's others too.
+
+use std::{ffi::c_void, time::Duration};
+
+use crate::{
+    calls::{
+        copy::queued,
+        entry::{entry, put_if_wanted, read},
+    },
+    device::host_call::HostCall,
+    error::{CuError, Res},
+    handles::Handle,
+    memory::space::{Copy, Fill, Side},
+    objects::{
+        job::Job,
+        stream::{legacy, own, target},
+    },
+};
+
+/// `CU_STREAM_WAIT_VALUE_FLUSH`; what is below says how to compare.
+const FLUSH: u32 = 1 << 30;
+/// How often a waiting stream looks.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// `CUstreamBatchMemOpParams`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    /// 1 wait for 32 bits, 2 write 32 bits, 4 wait for 64 bits, 5 write 64 bits, 3 and 6 order what others see.
+    kind: u32,
+    address: u64,
+    value: u64,
+    flags: u32,
+    rest: [u64; 2],
+}
+
+/// What a stream waits for.
+struct Awaited {
+    address: u64,
+    bytes: u64,
+    value: u64,
+    flags: u32,
+}
+
+impl Awaited {
+    /// Whether it has come; memory that is gone is waited for no more.
+    fn has_come(&self) -> bool {
+        let mut found = 0_u64;
+        let to = Side::Host((&raw mut found) as u64);
+        if Copy::plain(to, Side::Device(self.address), self.bytes).run().is_err() {
+            return true;
+        }
+        match self.flags {
+            // At least, in the arithmetic of numbers that wrap around.
+            0 if self.bytes == 4 => narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0,
+            0 => found.wrapping_sub(self.value).cast_signed() >= 0,
+            1 => found == self.value,
+            2 => found & self.value != 0,
+            _ => !(found | self.value) & (u64::MAX >> (64 - 8 * self.bytes)) != 0,
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the lower half is what is meant")]
+const fn narrow(value: u64) -> u32 {
+    value as u32
+}
+
+unsafe extern "C" fn wait_for(awaited: *mut c_void) {
+    // SAFETY: made by `wait` for this one call.
+    let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
+    while !awaited.has_come() {
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+    let target = target(stream)?;
+    target.not_capturing()?;
+    let flags = flags & !FLUSH;
+    if flags > 3 || !address.is_multiple_of(bytes) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    Fill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }.check()?;
+    let awaited = Box::into_raw(Box::new(Awaited { address, bytes, value, flags }));
+    let submitted = target.submit(Job::Call(HostCall { function: wait_for, argument: awaited.cast() }));
+    if submitted.is_err() {
+        // SAFETY: nobody else has it.
+        drop(unsafe { Box::from_raw(awaited) });
+    }
+    submitted
+}
+
+/// Writes a value; it is there at once, as all bytes are.
+fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+    let target = target(stream)?;
+    if flags > 1 || !address.is_multiple_of(bytes) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
+        let fill = Fill {
+            to: address + 4 * place,
+            pattern: half.to_le_bytes(),
+            unit: 4,
+            count: 1,
+            rows: 1,
+            pitch: 0,
+        };
+        fill.check()?;
+        target.submit(Job::Fill(fill))?;
+    }
+    Ok(())
+}
+
+unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> Res {
+    if flags != 0 || count == 0 || count > 256 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    for place in 0..count as usize {
+        // SAFETY: the driver API's contract: a list of that many.
+        let Operation { kind, address, value, flags, .. } = unsafe { read(list.wrapping_add(place)) }?;
+        match kind {
+            1 => wait(stream, address, 4, value, flags)?,
+            2 => write(stream, address, 4, value, flags)?,
+            4 => wait(stream, address, 8, value, flags)?,
+            5 => write(stream, address, 8, value, flags)?,
+            3 | 6 => {}
+            _ => return Err(CuError::INVALID_VALUE),
+        }
+    }
+    Ok(())
+}
+
+unsafe fn copies(
+    to: *const u64,
+    from: *const u64,
+    sizes: *const usize,
+    count: usize,
+    failed: *mut usize,
+    stream: Handle,
+) -> Res {
+    // What fails before any copy is about all of them.
+    // SAFETY: the driver API's contract: lists of that many.
+    unsafe {
+        put_if_wanted(failed, usize::MAX);
+        if count == 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        for place in 0..count {
+            let (to, from) = (read(to.wrapping_add(place))?, read(from.wrapping_add(place))?);
+            let bytes = read(sizes.wrapping_add(place))? as u64;
+            let copied = queued(stream, Copy::plain(Side::Any(to), Side::Any(from), bytes));
+            copied.inspect_err(|_| put_if_wanted(failed, place))?;
+        }
+    }
+    Ok(())
+}
+
+entry! {
+    cuStreamWaitValue32(stream: Handle, address: u64, value: u32, flags: u32) {
+        wait(legacy(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWaitValue32_ptsz(stream: Handle, address: u64, value: u32, flags: u32) {
+        wait(own(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWaitValue32_v2(stream: Handle, address: u64, value: u32, flags: u32) {
+        wait(legacy(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWaitValue32_v2_ptsz(stream: Handle, address: u64, value: u32, flags: u32) {
+        wait(own(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWaitValue64(stream: Handle, address: u64, value: u64, flags: u32) {
+        wait(legacy(stream), address, 8, value, flags)
+    }
+    cuStreamWaitValue64_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
+        wait(own(stream), address, 8, value, flags)
+    }
+    cuStreamWaitValue64_v2(stream: Handle, address: u64, value: u64, flags: u32) {
+        wait(legacy(stream), address, 8, value, flags)
+    }
+    cuStreamWaitValue64_v2_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
+        wait(own(stream), address, 8, value, flags)
+    }
+    cuStreamWriteValue32(stream: Handle, address: u64, value: u32, flags: u32) {
+        write(legacy(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWriteValue32_ptsz(stream: Handle, address: u64, value: u32, flags: u32) {
+        write(own(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWriteValue32_v2(stream: Handle, address: u64, value: u32, flags: u32) {
+        write(legacy(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWriteValue32_v2_ptsz(stream: Handle, address: u64, value: u32, flags: u32) {
+        write(own(stream), address, 4, value.into(), flags)
+    }
+    cuStreamWriteValue64(stream: Handle, address: u64, value: u64, flags: u32) {
+        write(legacy(stream), address, 8, value, flags)
+    }
+    cuStreamWriteValue64_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
+        write(own(stream), address, 8, value, flags)
+    }
+    cuStreamWriteValue64_v2(stream: Handle, address: u64, value: u64, flags: u32) {
+        write(legacy(stream), address, 8, value, flags)
+    }
+    cuStreamWriteValue64_v2_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
+        write(own(stream), address, 8, value, flags)
+    }
+    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+        batch(legacy(stream), count, list, flags)
+    }
+    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+        batch(own(stream), count, list, flags)
+    }
+    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+        batch(legacy(stream), count, list, flags)
+    }
+    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+        batch(own(stream), count, list, flags)
+    }
+    cuMemcpyBatchAsync(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        _places: *const usize,
+        _attribute_count: usize,
+        failed: *mut usize,
+        stream: Handle,
+    ) { copies(to, from, sizes, count, failed, legacy(stream)) }
+    cuMemcpyBatchAsync_ptsz(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        _places: *const usize,
+        _attribute_count: usize,
+        failed: *mut usize,
+        stream: Handle,
+    ) { copies(to, from, sizes, count, failed, own(stream)) }
+    cuMemcpyBatchAsync_v2(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        _places: *const usize,
+        _attribute_count: usize,
+        stream: Handle,
+    ) { copies(to, from, sizes, count, std::ptr::null_mut(), legacy(stream)) }
+    cuMemcpyBatchAsync_v2_ptsz(
+        to: *const u64,
+        from: *const u64,
+        sizes: *const usize,
+        count: usize,
+        _attributes: *const c_void,
+        _places: *const usize,
+        _attribute_count: usize,
+        stream: Handle,
+    ) { copies(to, from, sizes, count, std::ptr::null_mut(), own(stream)) }
+}
+
+const _: () = assert!(size_of::<Operation>() == 48);

@@ -1,0 +1,108 @@
+//! The driver's calls about virtual addresses and the physical memory behind them.
+
+use std::{
+    ffi::{c_int, c_void},
+    os::fd::IntoRawFd as _,
+};
+
+use crate::{
+    calls::{
+        entry::{entry, put, read},
+        memory_pool::{Access, Location, ON_DEVICE},
+    },
+    device::initialised::initialised,
+    error::{CuError, Res},
+    handles::Handle,
+    memory::{
+        physical::{self, DESCRIPTOR, Properties},
+        space::{Kind, reserved},
+    },
+};
+
+/// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process may.
+unsafe fn set_access(base: u64, size: u64, list: *const Access, count: usize) -> Res {
+    if count == 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    for place in 0..count {
+        // SAFETY: the driver API's contract: a list of that many.
+        let access = unsafe { read(list.wrapping_add(place)) }?;
+        if access.location.kind == ON_DEVICE {
+            let mapped = reserved::mapping(base).ok_or(CuError::INVALID_VALUE)?;
+            initialised()?.card(access.location.id)?;
+            // Simulated cards have no link to each other.
+            if access.location.id != mapped.owner.device {
+                return Err(CuError::INVALID_DEVICE);
+            }
+        }
+        reserved::set_access(base, size, access.flags)?;
+    }
+    Ok(())
+}
+
+entry! {
+    cuMemAddressReserve(out: *mut u64, size: usize, alignment: usize, _wish: u64, flags: u64) {
+        if out.is_null() || flags != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, reserved::reserve(size as u64, alignment as u64)?)
+    }
+    cuMemAddressFree(start: u64, size: usize) { reserved::free(start, size as u64) }
+    cuMemGetAllocationGranularity(out: *mut usize, properties: *const Properties, option: u32) {
+        if option > 1 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, usize::try_from(read(properties)?.granularity()?).unwrap_or(usize::MAX))
+    }
+    cuMemCreate(out: *mut Handle, size: usize, properties: *const Properties, flags: u64) {
+        if out.is_null() || flags != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out, physical::create(size as u64, read(properties)?)?)
+    }
+    cuMemRelease(handle: Handle) { physical::release(handle) }
+    cuMemMap(base: u64, size: usize, offset: usize, handle: Handle, flags: u64) {
+        if flags != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        physical::map(base, size as u64, offset as u64, handle)
+    }
+    cuMemUnmap(base: u64, size: usize) { physical::unmap(base, size as u64) }
+    cuMemSetAccess(base: u64, size: usize, list: *const Access, count: usize) {
+        set_access(base, size as u64, list, count)
+    }
+    cuMemGetAccess(flags: *mut u64, location: *const Location, pointer: u64) {
+        let (location, mapping) = (read(location)?, reserved::mapping(pointer).ok_or(CuError::INVALID_VALUE)?);
+        let own = location.kind == ON_DEVICE && location.id == mapping.owner.device;
+        put(flags, if own { u64::from(mapping.flags) } else { 0 })
+    }
+    cuMemRetainAllocationHandle(out: *mut Handle, address: u64) {
+        let Some(Kind::Mapped(handle)) = reserved::mapping(address).map(|found| found.kind) else {
+            return Err(CuError::INVALID_VALUE);
+        };
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        physical::retain(handle)?;
+        put(out, handle)
+    }
+    cuMemGetAllocationPropertiesFromHandle(properties: *mut Properties, handle: Handle) {
+        put(properties, physical::physical(handle)?.properties)
+    }
+    cuMemExportToShareableHandle(out: *mut c_void, handle: Handle, kind: u32, flags: u64) {
+        if out.is_null() || flags != 0 {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(out.cast::<c_int>(), physical::export(handle, kind)?.into_raw_fd())
+    }
+    // A descriptor travels in the place of a pointer.
+    cuMemImportFromShareableHandle(out: *mut Handle, descriptor: usize, kind: u32) {
+        if out.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        let descriptor = c_int::try_from(descriptor).map_err(|_| CuError::INVALID_VALUE)?;
+        put(out, physical::import(descriptor, kind)?)
+    }
+}
+
+const _: () = assert!(size_of::<Properties>() == 32 && DESCRIPTOR == 1);

@@ -1,0 +1,60 @@
+//! What the environment orders: faults, the length of kernels, the driver's version.
+
+use std::{env, sync::OnceLock};
+
+use simgpu_device::Faults;
+
+use crate::device::kernel_time::KernelTime;
+
+/// CUDA version that this driver speaks (1000 × major + 10 × minor).
+pub(crate) const VERSION: i32 = 13050;
+
+/// What the environment orders; read once.
+#[derive(Debug)]
+pub(crate) struct EnvironmentSettings {
+    pub(crate) faults: Faults,
+    pub(crate) kernel_time: KernelTime,
+    /// Something could not be understood: `cuInit` fails, and the reason was printed.
+    broken: bool,
+}
+
+static SETTINGS: OnceLock<EnvironmentSettings> = OnceLock::new();
+
+/// The settings of this process.
+pub(crate) fn settings() -> &'static EnvironmentSettings {
+    SETTINGS.get_or_init(|| {
+        let mut broken = false;
+        let faults = Faults::from_env().unwrap_or_else(|error| {
+            broken = true;
+            report(&error.to_string());
+            Faults::default()
+        });
+        let text = env::var("SIMGPU_KERNEL_TIME").unwrap_or_default();
+        let kernel_time = KernelTime::parse(&text).or_else(|part| {
+            broken = true;
+            report(&format!(
+                "SIMGPU_KERNEL_TIME: `{part}` is no time: write 20us, grid:2us, wave:50us or name=5ms"
+            ));
+            KernelTime::parse("")
+        });
+        let kernel_time = kernel_time.unwrap_or_else(|_| unreachable!("an empty setting is understood"));
+        EnvironmentSettings { faults, kernel_time, broken }
+    })
+}
+
+/// The CUDA version that the driver claims: [`VERSION`], or the older one that was ordered.
+pub(crate) fn version() -> i32 {
+    settings().faults.driver().unwrap_or(VERSION)
+}
+
+/// A line on standard error: the driver has no other way to give a reason.
+pub(crate) fn report(text: &str) {
+    eprintln!("simulated libcuda: {text}");
+}
+
+impl EnvironmentSettings {
+    /// Whether something could not be understood: then `cuInit` fails.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+}

@@ -1,0 +1,97 @@
+//! What one process tells another so that it can open memory, and what this process has opened.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use simgpu_device::Segment;
+
+use crate::{
+    device::segments,
+    error::{CuError, Res},
+    memory::space::{self, Kind, Owner},
+    sync::lock,
+};
+
+/// What a token is for.
+pub(crate) const MEMORY: u64 = 0x5349_4D47_4D45_4D31;
+pub(crate) const EVENT: u64 = 0x5349_4D47_4556_4531;
+pub(crate) const POOLED: u64 = 0x5349_4D47_504F_4F31;
+
+/// `CUipcMemHandle`, `CUipcEventHandle`, `CUmemPoolPtrExportData`: opaque to programs, which carry it to another
+/// process.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Token {
+    purpose: u64,
+    index: u64,
+    serial: u64,
+    size: u64,
+    /// The process that made it, in its own pid namespace.
+    process: u64,
+    rest: [u64; 3],
+}
+
+/// Memory opened by this process: its address by the segment's serial, and how often.
+static OPENED: Mutex<BTreeMap<u64, (u64, u32)>> = Mutex::new(BTreeMap::new());
+
+impl Token {
+    /// A token for the first `size` bytes of a segment.
+    pub(crate) fn new(purpose: u64, segment: &Segment, size: u64) -> Self {
+        let process = u64::from(std::process::id());
+        Self { purpose, index: segment.index as u64, serial: segment.serial, size, process, rest: [0; 3] }
+    }
+
+    /// The segment, held once more. Fails where the token is none of that purpose, or what it stood for is gone.
+    pub(crate) fn segment(&self, purpose: u64) -> Res<Segment> {
+        let index = usize::try_from(self.index).ok().filter(|_| self.purpose == purpose);
+        let segment = segments::open(index.ok_or(CuError::INVALID_HANDLE)?, self.serial)?;
+        segment.ok_or(CuError::INVALID_HANDLE)
+    }
+
+    /// Whether the calling process made it.
+    fn is_own(&self) -> bool {
+        self.process == u64::from(std::process::id()) && segments::holds(self.index, self.serial)
+    }
+}
+
+/// Opens the memory that a token of another process stands for. Opening it again gives the same address, and it has
+/// to be closed as often.
+pub(crate) fn open(token: &Token, purpose: u64, kind: Kind, owner: Owner) -> Res<u64> {
+    let mut opened = lock(&OPENED);
+    if let Some((address, count)) = opened.get_mut(&token.serial) {
+        *count += 1;
+        return Ok(*address);
+    }
+    if token.is_own() {
+        return Err(CuError::INVALID_CONTEXT);
+    }
+    let segment = token.segment(purpose)?;
+    let made = if token.size == 0 || token.size > segment.bytes {
+        Err(CuError::INVALID_HANDLE)
+    } else {
+        space::sharing::open(segment, token.size, kind, owner)
+    };
+    let address = made.inspect_err(|_| segments::drop(&segment))?;
+    opened.insert(segment.serial, (address, 1));
+    Ok(address)
+}
+
+/// Closes opened memory of a kind once; the last time it goes.
+pub(crate) fn close(address: u64, fits: impl Fn(Kind) -> bool) -> Res {
+    let mut opened = lock(&OPENED);
+    let found = space::find(address).filter(|found| found.base == address && fits(found.kind));
+    let serial = found.and_then(|found| found.segment).ok_or(CuError::INVALID_VALUE)?.serial;
+    let (_, count) = opened.get_mut(&serial).ok_or(CuError::INVALID_VALUE)?;
+    *count -= 1;
+    if *count == 0 {
+        opened.remove(&serial);
+        space::release(address, |found| fits(found.kind));
+    }
+    Ok(())
+}
+
+/// Forgets memory that went with its context.
+pub(crate) fn forget(segment: &Segment) {
+    lock(&OPENED).remove(&segment.serial);
+}
+
+const _: () = assert!(size_of::<Token>() == 64);

@@ -1,0 +1,206 @@
+//! Graphs made ready to be launched: the work in an order in which it can be done.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+
+use crate::{
+    error::{CuError, Res},
+    handles::{Handle, Registry},
+    memory::{graph_memory, pool},
+    objects::{
+        event,
+        graph::{Graph, graph, node::Work, user_object::Kept},
+        job::Job,
+        stream::Target,
+    },
+    sync::lock,
+};
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, and every flag that there is.
+const AUTO_FREE: u64 = 1;
+const FLAGS: u64 = 0x0F;
+
+/// A node as it will be done.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    /// The node's handle.
+    pub(crate) node: Handle,
+    pub(crate) work: Work,
+    pub(crate) enabled: bool,
+    after: Vec<Handle>,
+    /// The steps of a child graph.
+    child: Vec<Self>,
+}
+
+/// An executable graph.
+#[derive(Debug)]
+pub(crate) struct Executable {
+    pub(crate) flags: u64,
+    pub(crate) id: u32,
+    steps: Mutex<Vec<Step>>,
+    /// The graph that has memory and can be made ready only once at a time, or 0.
+    only_of: Handle,
+    _kept: Arc<Kept>,
+}
+
+pub(crate) static EXECUTABLES: Registry<Executable> = Registry::new();
+
+fn steps(whole: &Graph) -> Res<Vec<Step>> {
+    let nodes = whole.in_order()?.into_iter();
+    nodes
+        .map(|node| {
+            let child = match node.work {
+                Work::Child(child) => steps(&*graph(child)?)?,
+                _ => Vec::new(),
+            };
+            Ok(Step { node: node.handle, work: node.work, enabled: true, after: node.after, child })
+        })
+        .collect()
+}
+
+/// Makes a graph ready. Fails where its nodes wait for each other, and where it takes memory and is ready already.
+pub(crate) fn instantiate(handle: Handle, flags: u64) -> Res<Handle> {
+    if flags & !FLAGS != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let graph = graph(handle)?;
+    let only_of = if graph.has_memory() { handle } else { 0 };
+    if only_of != 0 && EXECUTABLES.any(|other| other.only_of == only_of) {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let steps = Mutex::new(steps(&graph)?);
+    Ok(EXECUTABLES.add(Executable { flags, id: graph.id, steps, only_of, _kept: Arc::clone(&graph.kept) }))
+}
+
+/// The executable graph behind a handle.
+pub(crate) fn executable(handle: Handle) -> Res<Arc<Executable>> {
+    EXECUTABLES.find(handle).ok_or(CuError::INVALID_VALUE)
+}
+
+impl Executable {
+    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that fails
+    /// nothing is done.
+    pub(crate) fn launch(&self, target: &Target) -> Res {
+        let steps = lock(&self.steps).clone();
+        if self.flags & AUTO_FREE != 0 {
+            for memory in allocations(&steps).filter(|memory| memory.is_live()) {
+                graph_memory::end(memory.base)?;
+            }
+        } else if allocations(&steps).any(|memory| memory.is_live()) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        reserve(&steps)?;
+        run(&steps, target)
+    }
+
+    /// Takes the memory that a launch will need.
+    pub(crate) fn upload(&self) -> Res {
+        reserve(&lock(&self.steps))
+    }
+
+    /// Runs `change` on the step of a node.
+    pub(crate) fn with_step<T>(&self, node: Handle, change: impl FnOnce(&mut Step) -> Res<T>) -> Res<T> {
+        let mut steps = lock(&self.steps);
+        change(steps.iter_mut().find(|step| step.node == node).ok_or(CuError::INVALID_VALUE)?)
+    }
+
+    /// Puts a graph of the same shape in the place of a child graph.
+    pub(crate) fn set_child(&self, node: Handle, child: Handle) -> Res {
+        let new = steps(&*graph(child)?)?;
+        self.with_step(node, |step| {
+            if !matches!(step.work, Work::Child(_)) || difference(&step.child, &new).is_some() {
+                return Err(CuError::INVALID_VALUE);
+            }
+            step.child = new;
+            Ok(())
+        })
+    }
+
+    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing changes;
+    /// then it gives `CUgraphExecUpdateResult` and the node that differs.
+    pub(crate) fn update(&self, handle: Handle) -> Res<Result<(), (u32, Handle)>> {
+        let new = steps(&*graph(handle)?)?;
+        let mut own = lock(&self.steps);
+        if let Some(difference) = difference(&own, &new) {
+            return Ok(Err(difference));
+        }
+        *own = new;
+        Ok(Ok(()))
+    }
+}
+
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_…`: another shape, another kind of node, what can't be changed.
+const TOPOLOGY_CHANGED: u32 = 2;
+const NODE_TYPE_CHANGED: u32 = 3;
+const NOT_SUPPORTED: u32 = 6;
+
+fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
+    if own.len() != new.len() {
+        return Some((TOPOLOGY_CHANGED, new.last().map_or(0, |step| step.node)));
+    }
+    // Nodes are told by their places.
+    let places = |steps: &[Step], step: &Step| -> BTreeSet<Option<usize>> {
+        step.after.iter().map(|first| steps.iter().position(|found| found.node == *first)).collect()
+    };
+    own.iter().zip(new).find_map(|(old, step)| {
+        if old.work.kind() != step.work.kind() {
+            return Some((NODE_TYPE_CHANGED, step.node));
+        }
+        if places(own, old) != places(new, step) {
+            return Some((TOPOLOGY_CHANGED, step.node));
+        }
+        if let (Work::Allocate(old), Work::Allocate(new)) = (&old.work, &step.work)
+            && !Arc::ptr_eq(old, new)
+        {
+            return Some((NOT_SUPPORTED, step.node));
+        }
+        difference(&old.child, &step.child)
+    })
+}
+
+fn allocations(steps: &[Step]) -> impl Iterator<Item = &Arc<graph_memory::GraphMemory>> {
+    steps.iter().filter_map(|step| match &step.work {
+        Work::Allocate(memory) => Some(memory),
+        _ => None,
+    })
+}
+
+/// Sees to it that the graph pool has what the steps need at the same time.
+fn reserve(steps: &[Step]) -> Res {
+    let (mut now, mut most, mut device) = (0_u64, 0_u64, None);
+    for step in steps {
+        match &step.work {
+            Work::Allocate(memory) => {
+                now = now.saturating_add(simgpu_device::round_up(memory.size));
+                (most, device) = (most.max(now), Some(memory.device));
+            }
+            Work::Free(base) => {
+                let own = allocations(steps).find(|memory| memory.base == *base);
+                now = now.saturating_sub(own.map_or(0, |memory| simgpu_device::round_up(memory.size)));
+            }
+            _ => {}
+        }
+    }
+    let Some(device) = device else { return Ok(()) };
+    pool::pool(pool::graph_pool_of(device)?)?.reserve(most)
+}
+
+fn run(steps: &[Step], target: &Target) -> Res {
+    for step in steps.iter().filter(|step| step.enabled) {
+        match &step.work {
+            Work::Kernel(launch) => target.perform(&Job::Kernel(Arc::clone(launch)))?,
+            Work::Copy(copy, _) => target.perform(&Job::Copy(*copy))?,
+            Work::Fill(fill) => target.perform(&Job::Fill(*fill))?,
+            Work::Call(call) => target.perform(&Job::Call(*call))?,
+            Work::Child(_) => run(&step.child, target)?,
+            Work::Empty => {}
+            Work::Wait(event) => event::wait_in(target, *event, 0)?,
+            Work::Record(event) => event::record(*event, target, 0)?,
+            Work::Allocate(memory) => memory.begin(target.context().owner())?,
+            Work::Free(base) => graph_memory::end(*base)?,
+        }
+    }
+    Ok(())
+}

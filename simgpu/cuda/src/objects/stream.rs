@@ -1,0 +1,179 @@
+//! Streams: in what order work is done, and when it is done.
+
+mod capturing;
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    device::engine::{Engine, Point},
+    error::{CuError, Res},
+    handles::{Handle, Registry},
+    objects::{
+        capture::{self, Capture},
+        context::{Context, context, current},
+        job::Job,
+    },
+    sync::lock,
+};
+
+/// The handles that mean a default stream: the legacy one and the thread's own.
+pub(crate) const LEGACY: Handle = 1;
+pub(crate) const PER_THREAD: Handle = 2;
+
+/// The stream that a handle means in the plain variant of a call: 0 is the legacy default stream.
+pub(crate) const fn legacy(stream: Handle) -> Handle {
+    if stream == 0 { LEGACY } else { stream }
+}
+
+/// The stream that a handle means in the `_ptsz` variant of a call: 0 is the thread's own default stream.
+pub(crate) const fn own(stream: Handle) -> Handle {
+    if stream == 0 { PER_THREAD } else { stream }
+}
+
+/// A stream that the program made.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// The context it belongs to.
+    pub(crate) context: Handle,
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    pub(crate) id: u64,
+    /// When everything submitted so far is done.
+    last: Mutex<Point>,
+    /// The graph that is being recorded instead of doing the work.
+    pub(crate) capture: Mutex<Option<Capture>>,
+}
+
+pub(crate) static STREAMS: Registry<Stream> = Registry::new();
+static IDS: AtomicU64 = AtomicU64::new(3);
+
+/// A stream as a call names it.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// A default stream of the current context, and whether it is the legacy one. Both wait for all of the context's
+    /// work: those who use the other can't tell.
+    Default(Arc<Context>, bool),
+    /// One that the program made.
+    Made(Arc<Stream>, Arc<Context>),
+}
+
+/// Makes a stream in the current context.
+pub(crate) fn create(flags: u32, priority: i32) -> Res<Handle> {
+    create_in(&*current()?, flags, priority)
+}
+
+/// Makes a stream in a context.
+pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> Res<Handle> {
+    if flags > 1 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let context = context.handle;
+    let (id, last) = (IDS.fetch_add(1, Relaxed), Mutex::new(Point::At(0)));
+    Ok(STREAMS.add(Stream {
+        context,
+        flags,
+        priority: priority.clamp(-5, 0),
+        id,
+        last,
+        capture: Mutex::new(None),
+    }))
+}
+
+/// The stream behind a handle. Fails where there is none, or where a default stream has no context.
+pub(crate) fn target(handle: Handle) -> Res<Target> {
+    if handle <= PER_THREAD {
+        return Ok(Target::Default(current()?, handle == LEGACY));
+    }
+    let stream = STREAMS.get(handle)?;
+    let context = context(stream.context).map_err(|error| match error {
+        CuError::INVALID_CONTEXT => CuError::CONTEXT_IS_DESTROYED,
+        other => other,
+    })?;
+    Ok(Target::Made(stream, context))
+}
+
+impl Target {
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        match self {
+            Self::Default(context, _) | Self::Made(_, context) => context,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &'static Engine {
+        self.context().engine()
+    }
+
+    pub(crate) const fn made(&self) -> Option<&Arc<Stream>> {
+        match self {
+            Self::Default(..) => None,
+            Self::Made(stream, _) => Some(stream),
+        }
+    }
+
+    /// Does a piece of work in the stream's order, or records it while the stream is being captured.
+    pub(crate) fn submit(&self, job: Job) -> Res {
+        if let Some(stream) = self.made()
+            && let Some(capture) = lock(&stream.capture).as_mut()
+        {
+            return capture.record(job.into());
+        }
+        self.perform(&job)
+    }
+
+    /// Does a piece of work in the stream's order.
+    ///
+    /// Bytes move at once: kernels are not computed, so nothing that runs on the card in between could change them.
+    pub(crate) fn perform(&self, job: &Job) -> Res {
+        self.check_legacy()?;
+        match job {
+            Job::Kernel(launch) => self.take_time(launch.time)?,
+            Job::Call(call) => self.reach(self.engine().submit_call(*call)?),
+            Job::Copy(copy) => copy.run()?,
+            Job::Fill(fill) => fill.run()?,
+        }
+        Ok(())
+    }
+
+    /// Takes device time in the stream's order.
+    pub(crate) fn take_time(&self, duration: u64) -> Res {
+        self.check_legacy()?;
+        self.reach(self.engine().submit_time(duration)?);
+        Ok(())
+    }
+
+    /// Fails where it is the legacy default stream and one is being recorded that it would wait for.
+    fn check_legacy(&self) -> Res {
+        match self {
+            Self::Default(_, true) => capture::forbid_legacy(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the stream is being recorded.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.made().is_some_and(|stream| lock(&stream.capture).is_some())
+    }
+
+    /// When everything submitted so far is done.
+    pub(crate) fn end(&self) -> Point {
+        self.made().map_or_else(|| self.engine().end(), |stream| lock(&stream.last).clone())
+    }
+
+    /// Notes that the stream now lasts until `point`.
+    pub(crate) fn reach(&self, point: Point) {
+        if let Some(stream) = self.made() {
+            *lock(&stream.last) = point;
+        }
+    }
+
+    /// Fails while the stream is being recorded, and spoils the recording: what the caller wants can't be recorded.
+    pub(crate) fn not_capturing(&self) -> Res {
+        match self {
+            Self::Made(stream, _) => stream.spoil_capture(),
+            Self::Default(..) => self.check_legacy(),
+        }
+    }
+}
