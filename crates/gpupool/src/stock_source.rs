@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use gpupool_control::{Listed, list};
-use gpupool_core::stock::{Pod, Stock};
+use gpupool_core::stock::{Stock, StockPod};
 use gpupool_dump::stock::{read_nodes, read_pods};
 
 use crate::cluster_access::ClusterArgs;
@@ -25,7 +25,7 @@ pub(crate) struct StockArgs {
 
 impl StockArgs {
     /// Reads nodes and pods and takes stock. `for_each_pod` is called with every pod.
-    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
         match (&self.nodes, &self.pods) {
             (Some(nodes), Some(pods)) => read_dumps(nodes, pods, for_each_pod),
             _ => self.read_cluster(for_each_pod),
@@ -37,7 +37,7 @@ impl StockArgs {
         if self.nodes.is_some() { "dump: save it with `kubectl get pods -A -o json`" } else { "cluster" }
     }
 
-    fn read_cluster(&self, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    fn read_cluster(&self, mut for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = self.cluster.access().connect().await?;
@@ -53,7 +53,7 @@ impl StockArgs {
     }
 }
 
-fn read_dumps(nodes: &Path, pods: &Path, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+fn read_dumps(nodes: &Path, pods: &Path, mut for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
     anyhow::ensure!(
         nodes.as_os_str() != "-" || pods.as_os_str() != "-",
         "standard input can be one of the dumps, not both"
@@ -69,7 +69,7 @@ fn read_dumps(nodes: &Path, pods: &Path, mut for_each_pod: impl FnMut(&Pod)) -> 
     Ok(stock)
 }
 
-fn count_in(pod: &Pod, stock: &mut Stock, for_each_pod: &mut impl FnMut(&Pod)) {
+fn count_in(pod: &StockPod, stock: &mut Stock, for_each_pod: &mut impl FnMut(&StockPod)) {
     for_each_pod(pod);
     stock.add(pod);
 }

@@ -36,7 +36,7 @@ pub(super) fn of_object(pod: &KubePod) -> Result<Demand, Refusal> {
 }
 
 fn demand(pod: &sharing::Pod) -> Result<Demand, Refusal> {
-    Ok(match pod.asked()? {
+    Ok(match pod.share()? {
         Some(asked) => Demand::Shared { policy: asked.policy, core: asked.core, memory: asked.memory },
         None if pod.is_exclusive() => Demand::Exclusive,
         None => Demand::None,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
-use gpupool_core::placement::{Card, NodeFacts, PodFacts};
+use gpupool_core::placement::{Card, PlacementNode, PlacementPod};
 use gpupool_core::pool::CardUuid;
 use gpupool_core::sharing::names::{
     CARD_ANNOTATION, POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION,
@@ -99,12 +99,12 @@ fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
         let demand = demand::of_object(pod).ok()?;
         let annotations = pod.metadata.annotations.as_ref();
         let card = annotations.and_then(|annotations| annotations.get(CARD_ANNOTATION));
-        Some(PodFacts { node, demand, card: card.map(|uuid| CardUuid::from(uuid.as_str())) })
+        Some(PlacementPod { node, demand, card: card.map(|uuid| CardUuid::from(uuid.as_str())) })
     });
     cluster.pod_seen(uid, facts);
 }
 
-fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
+fn node_facts(node: &PartialObjectMeta<Node>) -> PlacementNode {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(POLICY_IN_FORCE_LABEL));
     let annotations = node.metadata.annotations.as_ref();
     let cards = annotations.and_then(|annotations| annotations.get(POOL_CARDS_ANNOTATION));
@@ -115,7 +115,7 @@ fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
             None
         }
     });
-    NodeFacts { policy: Policy::in_force(label.map(String::as_str)), cards }
+    PlacementNode { policy: Policy::in_force(label.map(String::as_str)), cards }
 }
 
 fn card(card: PoolCard) -> Card {
