@@ -370,7 +370,7 @@ pub enum DecodeError {
     Version(u16),
     /// No such kind.
     #[error("frames of kind {0} are unknown here")]
-    FrameKind(u16),
+    UnknownKind(u16),
     /// The length is wrong for the kind.
     #[error("a frame of kind {kind:?} cannot be {length} bytes long")]
     Length {
@@ -391,7 +391,7 @@ pub fn decode(packet: &[u8]) -> Result<Message<'_>, DecodeError> {
         return Err(DecodeError::Version(header.version.get()));
     }
     let number = header.kind.get();
-    let kind = FrameKind::from_number(number).ok_or(DecodeError::FrameKind(number))?;
+    let kind = FrameKind::from_number(number).ok_or(DecodeError::UnknownKind(number))?;
     Ok(match kind {
         FrameKind::Control => Message::Control(body),
         FrameKind::Hello => Message::Hello(whole(packet, kind)?),
