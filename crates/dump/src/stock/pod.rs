@@ -166,11 +166,7 @@ impl PodObject<'_> {
             // A single pod from a manifest has none yet.
             namespace: metadata.namespace.unwrap_or_else(|| "default".to_owned()),
             name,
-            phase: match status.phase.as_deref() {
-                None | Some("Pending") => Phase::Pending,
-                Some("Succeeded" | "Failed") => Phase::Finished,
-                Some(_) => Phase::Running,
-            },
+            phase: Phase::of(status.phase.as_deref()),
             requests,
             scheduler_message: status
                 .conditions
