@@ -20,7 +20,7 @@ pub(crate) mod status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpupool_core::pool::{Action, CardUuid, Event, LeaseId, Millis, PodId, Pool, Qos, Refusal, Why};
+use gpupool_core::pool::{Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, Timestamp, Why};
 use gpupool_wire::message::{Granted, Reason, Refused, Welcome};
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -94,7 +94,7 @@ struct Member {
     /// nobody asked for would be taken for the answer to a later question.
     asked: bool,
     /// Until when it must ask again, or count as not waiting any more.
-    confirm_by: Option<Millis>,
+    confirm_by: Option<Timestamp>,
 }
 
 /// What a pod has beside its records: open files and what was last seen of it.
@@ -103,7 +103,7 @@ struct PodFiles {
     limits: LimitsFile,
     ledger: Option<Arc<LedgerFile>>,
     /// When one of its processes last submitted work.
-    submitted: Millis,
+    submitted: Timestamp,
     /// What the pool was told last.
     idle: bool,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Driver {
     files: BTreeMap<PodId, PodFiles>,
     connections: Connections,
     stops: BTreeMap<PodId, Stop>,
-    waiting_since: BTreeMap<PodId, Millis>,
+    waiting_since: BTreeMap<PodId, Timestamp>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
     ledgers: Ledgers,
     check: accounting::Check,
@@ -276,7 +276,7 @@ impl Driver {
         let now = clock();
         let deadlines =
             self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
-        deadlines.map(|deadline| deadline.since(now).0).fold(1000, u64::min)
+        deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
     }
 
     /// Before the agent goes: the journal as short as it can be.
@@ -322,7 +322,7 @@ impl Driver {
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
-                let grace = kill_at.since(clock());
+                let grace = kill_at - clock();
                 let why = self.readable(&why.to_string());
                 say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::TERM);
@@ -346,7 +346,7 @@ impl Driver {
     fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
         let now = clock();
         let since = self.waiting_since.remove(pod).unwrap_or(now);
-        self.counters.admitted(now.since(since));
+        self.counters.admitted(now - since);
         if let Some(files) = self.files.get_mut(pod) {
             files.submitted = now;
             files.idle = false;
@@ -470,10 +470,10 @@ impl Driver {
 }
 
 /// Milliseconds since the machine started, time asleep included.
-pub(crate) fn clock() -> Millis {
+pub(crate) fn clock() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Millis(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
+    Timestamp(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
 /// One line for whoever reads the agent's standard error.

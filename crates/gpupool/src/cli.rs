@@ -10,8 +10,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::agent_socket;
+#[cfg(feature = "kubernetes")]
+use crate::commands::control;
 use crate::commands::{
-    agent, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status, stop,
+    agent, check_config, demo, explain, inventory, names, operands, probe_cards, run, status, stop,
 };
 
 /// What the user typed.
@@ -49,6 +51,7 @@ enum Command {
     #[command(hide = true)]
     DemoProgram(demo::ProgramArgs),
     /// Keeps the cluster's nodes, their conditions and what they advertise in step with what they are for.
+    #[cfg(feature = "kubernetes")]
     Control(control::Args),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
@@ -83,6 +86,7 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::DemoProgram(args) => demo::run_program(&args),
+            #[cfg(feature = "kubernetes")]
             Command::Control(args) => control::run(args),
             Command::ProbeCards(args) => probe_cards::run(&args),
         };

@@ -7,6 +7,7 @@ mod commands;
 mod stock_source;
 
 mod agent_socket;
+#[cfg(feature = "kubernetes")]
 mod cluster_access;
 mod installation;
 mod option_values;

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState};
+use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState, Timestamp};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, Reason};
@@ -172,7 +172,7 @@ impl Driver {
             return Err(No(Reason::Malformed, format!("process {} is connected already", key.pid)));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
-        let confirm_by = (process.using != Use::Nothing).then(|| clock().after(CONFIRM_WITHIN));
+        let confirm_by = (process.using != Use::Nothing).then(|| clock() + CONFIRM_WITHIN);
         let member = Member {
             connection: Some(from),
             asked: false,
@@ -350,7 +350,7 @@ impl Driver {
         let Some(member) = self.members.get_mut(&connection.key) else { return };
         if member.connection == Some(id) {
             member.connection = None;
-            member.confirm_by = waits.then(|| clock().after(CONFIRM_WITHIN));
+            member.confirm_by = waits.then(|| clock() + CONFIRM_WITHIN);
         }
     }
 
@@ -361,7 +361,7 @@ impl Driver {
     }
 
     /// Gives up the places of those that have not come back in time.
-    pub(super) fn give_up_the_silent(&mut self, now: Millis) {
+    pub(super) fn give_up_the_silent(&mut self, now: Timestamp) {
         let silent: Vec<ProcessKey> = self
             .members
             .iter()
@@ -384,7 +384,7 @@ impl Driver {
     pub(super) fn hold_again(&mut self, key: ProcessKey, held: Held) -> std::io::Result<()> {
         crate::server::watch_exit(&held, self.exits.clone())?;
         let waits = self.books.process(key).is_some_and(|process| process.using == Use::Waiting);
-        let confirm_by = waits.then(|| clock().after(CONFIRM_AFTER_RESTART));
+        let confirm_by = waits.then(|| clock() + CONFIRM_AFTER_RESTART);
         self.members.insert(key, Member { held, connection: None, asked: false, confirm_by });
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::config::Limits;
-use super::ident::{CardUuid, LeaseId, Millis, PodId};
+use super::ident::{CardUuid, LeaseId, PodId};
+use super::time::Timestamp;
 
 /// A decision, to be carried out in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum Action {
         /// What for.
         why: Why,
         /// When the grace is over and [`Action::Kill`] follows.
-        kill_at: Millis,
+        kill_at: Timestamp,
     },
     /// The grace is over: send SIGKILL to the pod's GPU processes. Said once a lease.
     Kill {

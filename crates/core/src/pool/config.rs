@@ -1,6 +1,7 @@
 //! What the pool is told at the start: cards, policy, quality of service; and of each pod, what it asks for.
 
-use super::ident::{CardUuid, Millis};
+use super::ident::CardUuid;
+use super::time::Millis;
 use crate::share::{Percent, Share};
 
 /// One card of the node.

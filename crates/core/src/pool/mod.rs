@@ -37,6 +37,7 @@ mod queue;
 mod refusal;
 mod smallest;
 mod snapshot;
+mod time;
 mod turn;
 mod view;
 
@@ -45,11 +46,12 @@ use std::collections::BTreeMap;
 pub use action::{Action, Why};
 pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
-pub use ident::{CardUuid, LeaseId, Millis, PodId};
+pub use ident::{CardUuid, LeaseId, PodId};
 pub use invariants::Violation;
 pub use preempt::STUCK_AFTER;
 pub use refusal::{Refusal, Resource};
 pub use snapshot::Snapshot;
+pub use time::{Millis, Timestamp};
 pub use view::{CardView, Ending, LeaseView, PodState, PodView, QueueView};
 
 use fit::CardRecord;
@@ -62,14 +64,14 @@ pub struct Pool {
     policy: Policy,
     check_requests: bool,
     qos: Qos,
-    now: Millis,
+    now: Timestamp,
     /// Never shrinks; a [`fit::CardSlot`] is a place in it.
     cards: Vec<CardRecord>,
     pods: Pods,
     /// One under `share-pool`, one for each card under `static`.
     lanes: Vec<Lane>,
     /// What leases that are coming to their end are due for.
-    due: BTreeMap<(Millis, LeaseId), PodSlot>,
+    due: BTreeMap<(Timestamp, LeaseId), PodSlot>,
     next_number: u64,
     next_lease: u64,
 }
@@ -81,7 +83,7 @@ impl Pool {
             policy: config.policy,
             check_requests: config.check_requests,
             qos: config.qos,
-            now: Millis(0),
+            now: Timestamp(0),
             cards: Vec::new(),
             pods: Pods::default(),
             lanes: Vec::new(),
@@ -102,7 +104,7 @@ impl Pool {
     ///
     /// Time never goes back: an earlier `now` than before counts as the latest seen. A refused event changes
     /// nothing, not even the time; whatever was due then is done with the next event.
-    pub fn step(&mut self, now: Millis, event: Event) -> Result<Vec<Action>, Refusal> {
+    pub fn step(&mut self, now: Timestamp, event: Event) -> Result<Vec<Action>, Refusal> {
         let mut out = Vec::new();
         let before = self.now;
         self.now = now.max(before);
@@ -139,7 +141,7 @@ impl Pool {
     }
 
     /// When to call [`Pool::step`] with [`Event::Tick`] at the latest; `None`: not before the next event.
-    pub fn next_deadline(&self) -> Option<Millis> {
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         let due = self.due.keys().next().map(|(moment, _)| *moment);
         let room = (0..self.lanes.len()).filter_map(|lane| self.room_at(lane));
         due.into_iter().chain(room).min()

@@ -5,8 +5,9 @@ use std::ops::{Index, IndexMut};
 
 use super::config::{Limits, PodSpec};
 use super::fit::CardSlot;
-use super::ident::{LeaseId, Millis, PodId};
+use super::ident::{LeaseId, PodId};
 use super::refusal::Refusal;
+use super::time::Timestamp;
 use super::view::Ending;
 
 /// A pod by its place in [`Pods`]: cheaper than its name to follow. Never decides anything: a restored pool has
@@ -38,7 +39,7 @@ pub(super) enum Phase {
 pub(super) struct Waiting {
     /// Given once, when the pod became ready.
     pub(super) number: u64,
-    pub(super) since: Millis,
+    pub(super) since: Timestamp,
     /// The card that the pod's living processes are bound to.
     pub(super) only: Option<CardSlot>,
 }
@@ -48,10 +49,10 @@ pub(super) struct Waiting {
 pub(super) struct Lease {
     pub(super) id: LeaseId,
     pub(super) card: CardSlot,
-    pub(super) since: Millis,
+    pub(super) since: Timestamp,
     /// What it charges to the card.
     pub(super) limits: Limits,
-    pub(super) idle_since: Option<Millis>,
+    pub(super) idle_since: Option<Timestamp>,
     pub(super) ending: Option<Ending>,
     /// SIGKILL was long ago: nobody waits for this share any more.
     pub(super) stuck: bool,

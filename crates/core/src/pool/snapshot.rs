@@ -5,10 +5,10 @@
 use super::Pool;
 use super::config::{Card, Policy, Qos};
 use super::fit::{CardRecord, Load};
-use super::ident::Millis;
 use super::invariants::{Violation, violation};
 use super::pods::{Phase, PodRecord, Pods};
 use super::queue::{Lane, QueueKey};
+use super::time::Timestamp;
 
 /// A pool's state, written down. Its fields are the pool's own business.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Snapshot {
     policy: Policy,
     check_requests: bool,
     qos: Qos,
-    now: Millis,
+    now: Timestamp,
     next_number: u64,
     next_lease: u64,
     /// In the pool's own order, which the pods' card numbers refer to.

@@ -3,9 +3,10 @@
 use super::Pool;
 use super::action::Why;
 use super::config::{Limits, PodSpec, Policy, Qos};
-use super::ident::{CardUuid, LeaseId, Millis, PodId};
+use super::ident::{CardUuid, LeaseId, PodId};
 use super::pods::{PodRecord, PodSlot};
 use super::queue::Lane;
+use super::time::Timestamp;
 
 /// Where a pod stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +47,11 @@ pub struct LeaseView<'a> {
     /// The card.
     pub card: &'a CardUuid,
     /// Since when.
-    pub since: Millis,
+    pub since: Timestamp,
     /// What it lets the pod use, and charges to the card.
     pub limits: Limits,
     /// Since when the pod has been idle; `None` when it works.
-    pub idle_since: Option<Millis>,
+    pub idle_since: Option<Timestamp>,
     /// Set once the pod has been told to terminate.
     pub ending: Option<&'a Ending>,
     /// Whether one of its processes has asked since: the pod waits again as soon as this lease is over.
@@ -64,11 +65,11 @@ pub struct Ending {
     /// Why.
     pub why: Why,
     /// When it was told.
-    pub told_at: Millis,
+    pub told_at: Timestamp,
     /// When its grace is over.
-    pub kill_at: Millis,
+    pub kill_at: Timestamp,
     /// When SIGKILL was ordered; `None` before that.
-    pub killed_at: Option<Millis>,
+    pub killed_at: Option<Timestamp>,
 }
 
 /// A pod in the queue.
@@ -81,7 +82,7 @@ pub struct QueueView<'a> {
     /// The number it got when it became ready: lower came first.
     pub number: u64,
     /// Since when it waits.
-    pub since: Millis,
+    pub since: Timestamp,
     /// The one card it can get, if only one will do.
     pub only: Option<&'a CardUuid>,
 }
@@ -181,7 +182,7 @@ impl Pool {
     }
 
     /// The latest moment the pool has been told.
-    pub fn now(&self) -> Millis {
+    pub fn now(&self) -> Timestamp {
         self.now
     }
 

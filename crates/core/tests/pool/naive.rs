@@ -6,8 +6,8 @@ mod serve;
 use std::collections::BTreeMap;
 
 use gpupool_core::pool::{
-    Action, Card, CardUuid, Config, Event, LeaseId, Limits, Millis, PodId, PodSpec, Policy, Refusal,
-    Resource, Why,
+    Action, Card, CardUuid, Config, Event, LeaseId, Limits, PodId, PodSpec, Policy, Refusal, Resource,
+    Timestamp, Why,
 };
 
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub(crate) struct Naive {
     config: Config,
     lost: Vec<CardUuid>,
     pods: BTreeMap<PodId, Pod>,
-    now: Millis,
+    now: Timestamp,
     ready_so_far: u64,
     leases_so_far: u64,
     actions: Vec<Action>,
@@ -40,9 +40,9 @@ struct Ready {
 struct Lease {
     id: LeaseId,
     card: CardUuid,
-    since: Millis,
+    since: Timestamp,
     limits: Limits,
-    idle_since: Option<Millis>,
+    idle_since: Option<Timestamp>,
     told: Option<Told>,
     again: Option<Again>,
 }
@@ -55,8 +55,8 @@ struct Again {
 #[derive(Debug, Clone)]
 struct Told {
     why: Why,
-    kill_at: Millis,
-    killed_at: Option<Millis>,
+    kill_at: Timestamp,
+    killed_at: Option<Timestamp>,
 }
 
 /// Core and memory.
@@ -80,14 +80,14 @@ impl Naive {
             config,
             lost: Vec::new(),
             pods: BTreeMap::new(),
-            now: Millis(0),
+            now: Timestamp(0),
             ready_so_far: 0,
             leases_so_far: 0,
             actions: Vec::new(),
         }
     }
 
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Result<Vec<Action>, Refusal> {
+    pub(crate) fn step(&mut self, now: Timestamp, event: Event) -> Result<Vec<Action>, Refusal> {
         let mut next = self.clone();
         next.now = now.max(self.now);
         next.take_in(event)?;
@@ -387,7 +387,7 @@ impl Naive {
     }
 
     fn tell(&mut self, id: &PodId, why: Why) {
-        let kill_at = self.now.after(self.config.qos.grace);
+        let kill_at = self.now + self.config.qos.grace;
         let Some(lease) = self.pods.get_mut(id).and_then(|pod| pod.lease.as_mut()) else { return };
         lease.told = Some(Told { why: why.clone(), kill_at, killed_at: None });
         let (card, lease) = (lease.card.clone(), lease.id);

@@ -1,5 +1,6 @@
 //! `gpupool agent`: serves this machine's cards, in the foreground, until it is told to end.
 
+#[cfg(feature = "kubernetes")]
 mod cluster;
 
 use std::net::SocketAddr;
@@ -24,14 +25,27 @@ use crate::option_values::{parse_address, parse_minutes, parse_seconds};
 const STATE: &str = "SIMGPU_STATE";
 const CARDS: &str = "SIMGPU_CARDS";
 
+/// What `--help` says about `--state-dir`.
+const STATE_DIR_HELP: &str = if cfg!(feature = "kubernetes") {
+    "Directory of the journal and of simulated cards [default: that of the socket; with --kubernetes \"state\" in the \
+     directory of --install-dir]"
+} else {
+    "Directory of the journal and of simulated cards [default: that of the socket]"
+};
+
+/// What `--help` says about `--node-name`.
+const NODE_NAME_HELP: &str = if cfg!(feature = "kubernetes") {
+    "This machine's name in the metrics [default: the host's name]; with --kubernetes its node's"
+} else {
+    "This machine's name in the metrics [default: the host's name]"
+};
+
 /// Options of `gpupool agent`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(long, value_name = "PATH", help = SOCKET_HELP)]
     socket: Option<PathBuf>,
-    /// Directory of the journal and of simulated cards [default: that of the socket; with --kubernetes "state" in the
-    /// directory of --install-dir]
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", help = STATE_DIR_HELP)]
     state_dir: Option<PathBuf>,
     /// The journal [default: in the state directory, named after the socket]
     #[arg(long, value_name = "FILE")]
@@ -59,13 +73,13 @@ pub(crate) struct Args {
     /// Let programs use what nobody else uses of a card, beyond their core limits; a program alone on a card has all of it
     #[arg(long)]
     work_conserving: bool,
-    /// This machine's name in the metrics [default: the host's name]; with --kubernetes its node's
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = NODE_NAME_HELP)]
     node_name: Option<String>,
     /// End the GPU processes of a pod that lastingly takes more device memory than its limit without its ledger
     /// counting it; without this it is only reported
     #[arg(long)]
     evict_unaccounted: bool,
+    #[cfg(feature = "kubernetes")]
     #[command(flatten)]
     cluster: cluster::Args,
 }
@@ -96,22 +110,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let surroundings = Surroundings::of_this_process(args.socket.clone());
     let socket = std::path::absolute(surroundings.socket()?)?;
     surroundings.prepare_directory(&socket)?;
-    let state = match &args.state_dir {
-        Some(directory) => std::path::absolute(directory)?,
-        None => match args.cluster.state_directory() {
-            Some(directory) => directory,
-            None => socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
-        },
-    };
+    let state = args.state_directory(&socket)?;
     std::fs::create_dir_all(&state)
         .with_context(|| format!("cannot make the state directory {}", state.display()))?;
     let simulated = match &args.simulated_cards {
         Some(cards) => Some(simulated_driver(&state, cards)?),
         None => None,
     };
-    let kubernetes = args.cluster.settings(millis(args.grace), args.idle_release.map(millis))?;
     let settings = Settings {
-        kubernetes,
+        #[cfg(feature = "kubernetes")]
+        kubernetes: args.cluster.settings(millis(args.grace), args.idle_release.map(millis))?,
+        #[cfg(not(feature = "kubernetes"))]
+        kubernetes: None,
         surroundings: Surroundings { option: Some(socket.clone()), ..surroundings },
         journal: args.journal.clone().unwrap_or_else(|| journal_of(&state, &socket)),
         source: Source { simulated, prober: std::env::current_exe()? },
@@ -135,6 +145,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(settings))?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    /// Where the journal and the simulated cards are.
+    fn state_directory(&self, socket: &Path) -> std::io::Result<PathBuf> {
+        if let Some(directory) = &self.state_dir {
+            return std::path::absolute(directory);
+        }
+        #[cfg(feature = "kubernetes")]
+        if let Some(directory) = self.cluster.state_directory() {
+            return Ok(directory);
+        }
+        Ok(socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned))
+    }
 }
 
 /// The simulated driver reads its variables when it is loaded. So that this process and its children have them, it

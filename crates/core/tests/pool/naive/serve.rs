@@ -20,7 +20,7 @@ impl Naive {
     fn soon_free(&self, card: &CardUuid) -> Both {
         let going = self.charged(card, |lease| {
             let told = lease.told.as_ref();
-            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at.after(STUCK_AFTER)))
+            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at + STUCK_AFTER))
         });
         plus(self.free(card), going)
     }
@@ -99,11 +99,11 @@ impl Naive {
     fn time_up(&self, lease: &Lease) -> bool {
         let qos = self.config.qos;
         let preempts = qos.preempt_enabled && self.config.policy == Policy::SharePool;
-        preempts && self.now.since(lease.since) >= qos.pod_max_duration
+        preempts && self.now - lease.since >= qos.pod_max_duration
     }
 
     fn idle_up(&self, lease: &Lease) -> bool {
-        let span = lease.idle_since.map(|since| self.now.since(since));
+        let span = lease.idle_since.map(|since| self.now - since);
         self.config.qos.idle_release.is_some_and(|allowed| span.is_some_and(|span| span >= allowed))
     }
 

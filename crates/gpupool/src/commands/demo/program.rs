@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use gpupool_nvidia::cuda::{CUDA_SUCCESS, CUresult};
 use libloading::{Library, Symbol};
 
 /// Memory that the program takes: 1 GiB.
@@ -23,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const KERNEL: &CStr =
     c".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry work()\n{\n    ret;\n}\n";
 
-type Code = c_int;
+type Code = CUresult;
 type Handle = *mut c_void;
 
 /// Options of `gpupool demo-program`.
@@ -121,7 +122,7 @@ impl CudaDriver {
 }
 
 fn check(what: &str, code: Code) -> anyhow::Result<()> {
-    if code != 0 {
+    if code != CUDA_SUCCESS {
         bail!("{what} says {code}");
     }
     Ok(())

@@ -6,22 +6,20 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use gpupool_agent::cards::watch::context_memory;
 use gpupool_agent::cards::{Probe, ProbedCard, format_uuid};
+use gpupool_nvidia::cuda::{
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+    CUDA_SUCCESS, CUresult,
+};
 use libloading::{Library, Symbol};
 
 /// One more than the highest `CUdevice_attribute` that is asked for: as many as the card table keeps.
 const ATTRIBUTES: c_int = 192;
 
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`, `PCI_BUS_ID`, `PCI_DEVICE_ID`, `PCI_DOMAIN_ID`.
-const CC_MAJOR: c_int = 75;
-const CC_MINOR: c_int = 76;
-const PCI_BUS: c_int = 33;
-const PCI_DEVICE: c_int = 34;
-const PCI_DOMAIN: c_int = 50;
-
 /// Bytes of a device's name.
 const NAME: usize = 256;
 
-type Code = c_int;
+type Code = CUresult;
 type Device = c_int;
 
 /// The driver, open and initialised.
@@ -67,7 +65,7 @@ impl CudaDriver {
     }
 
     fn check(&self, what: &str, code: Code) -> anyhow::Result<()> {
-        if code == 0 {
+        if code == CUDA_SUCCESS {
             return Ok(());
         }
         bail!("{what} says {code} ({})", self.error_name(code))
@@ -82,7 +80,7 @@ impl CudaDriver {
             else {
                 return String::new();
             };
-            if get(code, &raw mut name) != 0 || name.is_null() {
+            if get(code, &raw mut name) != CUDA_SUCCESS || name.is_null() {
                 return "an unknown error".to_owned();
             }
             CStr::from_ptr(name).to_string_lossy().into_owned()
@@ -131,11 +129,11 @@ impl CudaDriver {
         Ok(ProbedCard {
             name: CStr::from_bytes_until_nul(&name)?.to_string_lossy().into_owned(),
             total_memory: u64::try_from(total_memory)?,
-            pci_domain: pci(PCI_DOMAIN),
-            pci_bus: pci(PCI_BUS),
-            pci_device: pci(PCI_DEVICE),
-            cc_major: find(CC_MAJOR),
-            cc_minor: find(CC_MINOR),
+            pci_domain: pci(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+            pci_bus: pci(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+            pci_device: pci(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID),
+            cc_major: find(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            cc_minor: find(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
             context_bytes: self.context_bytes(device, &uuid, nvml)?,
             attributes,
             uuid,
@@ -150,7 +148,7 @@ impl CudaDriver {
                 self.function(c"cuDeviceGetAttribute")?;
             for number in 1..ATTRIBUTES {
                 let mut value = 0;
-                if get(&raw mut value, number, device) == 0 {
+                if get(&raw mut value, number, device) == CUDA_SUCCESS {
                     attributes.push((u32::try_from(number)?, value));
                 }
             }
@@ -168,7 +166,7 @@ impl CudaDriver {
                 self.function(c"cuDevicePrimaryCtxRetain")?;
             let release: Symbol<'_, unsafe extern "C" fn(Device) -> Code> =
                 self.function(c"cuDevicePrimaryCtxRelease_v2")?;
-            if retain(&raw mut context, device) != 0 {
+            if retain(&raw mut context, device) != CUDA_SUCCESS {
                 return Ok(None);
             }
             let bytes = context_memory(nvml, uuid, std::process::id());
