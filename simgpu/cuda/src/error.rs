@@ -7,7 +7,7 @@ use simgpu_device::TakeError;
 pub(crate) struct CuError(pub(crate) i32);
 
 /// What a driver call answers.
-pub(crate) type Res<T = ()> = Result<T, CuError>;
+pub(crate) type CuResult<T = ()> = Result<T, CuError>;
 
 impl CuError {
     pub(crate) const INVALID_VALUE: Self = Self(1);

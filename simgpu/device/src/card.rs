@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::{
     identity::{PciAddress, Uuid},
     layout::CardState,
-    locks::Holder,
+    locks::SlotHolder,
     machine::Machine,
     memory::{GRANULE, amount, used},
     model::{MODELS, Model},
@@ -104,7 +104,7 @@ impl Card {
                 if contexts == 0 && memory == 0 {
                     return None;
                 }
-                let Holder::Process(pid) = self.machine.holder(slot) else { return None };
+                let SlotHolder::Process(pid) = self.machine.holder(slot) else { return None };
                 Some(ProcessUse { pid, memory, contexts, utilisation: cell.busy.percent_since(since, now) })
             })
             .collect()

@@ -63,6 +63,6 @@ pub use machine::Machine;
 pub use memory::{GRANULE, round_up};
 pub use model::{MODELS, Model};
 pub use process::{Process, TakeError};
-pub use segment::{Counted, Segment};
+pub use segment::{Segment, SegmentCharge};
 pub use settings::MachineSettings;
 pub use time::{Booking, now_ns, sleep_until};

@@ -15,7 +15,7 @@ use std::{os::fd::RawFd, sync::atomic::Ordering::SeqCst};
 
 use crate::{
     layout::{MAX_PROCESSES, MAX_SEGMENTS, SegmentState},
-    locks::{self, Holder},
+    locks::{self, SlotHolder},
     machine::Machine,
     memory::GRANULE,
 };
@@ -46,11 +46,11 @@ pub struct Segment {
 
 /// What a segment's memory counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum SegmentCharge {
     /// Memory of the card.
     Card,
     /// Not at all: bytes that processes share and no card has.
-    Nowhere,
+    Nobody,
 }
 
 impl SegmentState {
@@ -81,7 +81,7 @@ impl SegmentState {
     /// The slots of live processes that hold it.
     fn live_holders(&self, machine: Machine) -> impl Iterator<Item = usize> {
         (0..machine.slots_in_use())
-            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != Holder::Nobody)
+            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != SlotHolder::Nobody)
     }
 }
 

@@ -10,7 +10,7 @@ pub mod readings;
 
 use simgpu_device::Card;
 
-use crate::cards::{self, Cards};
+use crate::cards::{self, SimulatedCards};
 use crate::layout::Device;
 use crate::return_code::ReturnCode;
 
@@ -65,7 +65,7 @@ fn index(card: &Card) -> u32 {
 }
 
 /// The card of a handle; a lost card answers nothing.
-fn card(cards: &'static Cards, device: Device) -> Result<Card, ReturnCode> {
+fn card(cards: &'static SimulatedCards, device: Device) -> Result<Card, ReturnCode> {
     let index = device.addr().checked_sub(FIRST_HANDLE).and_then(|index| u32::try_from(index).ok());
     present(index.and_then(|index| cards.card(index)).ok_or(ReturnCode::InvalidArgument)?)
 }

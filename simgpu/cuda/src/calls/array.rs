@@ -3,11 +3,11 @@
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::physical,
     objects::{
-        array::{self, Descriptor, Mapped, array, mipmapped},
+        array::{self, Descriptor, MappedParts, array, mipmapped},
         context::current,
         stream::{legacy, own, target},
     },
@@ -118,7 +118,7 @@ fn narrow(side: usize) -> u32 {
     u32::try_from(side).unwrap_or(u32::MAX)
 }
 
-unsafe fn create<T: Into<Descriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> Res {
+unsafe fn create<T: Into<Descriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> CuResult {
     current()?;
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -127,7 +127,7 @@ unsafe fn create<T: Into<Descriptor> + Copy>(out: *mut Handle, descriptor: *cons
     unsafe { put(out, array::create(read(descriptor)?.into())?) }
 }
 
-unsafe fn requirements(out: *mut Requirements, descriptor: &Descriptor, size: u64) -> Res {
+unsafe fn requirements(out: *mut Requirements, descriptor: &Descriptor, size: u64) -> CuResult {
     if !descriptor.deferred() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -136,7 +136,7 @@ unsafe fn requirements(out: *mut Requirements, descriptor: &Descriptor, size: u6
     unsafe { put(out, Requirements { size, alignment: 64 << 10, reserved: [0; 4] }) }
 }
 
-unsafe fn sparse(out: *mut Sparse, descriptor: &Descriptor, size: u64) -> Res {
+unsafe fn sparse(out: *mut Sparse, descriptor: &Descriptor, size: u64) -> CuResult {
     if !descriptor.sparse() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -154,9 +154,9 @@ unsafe fn sparse(out: *mut Sparse, descriptor: &Descriptor, size: u64) -> Res {
 }
 
 /// Maps or unmaps the memory of one part of a sparse array.
-fn map_one(info: &MapInfo) -> Res {
+fn map_one(info: &MapInfo) -> CuResult {
     let (array, whole);
-    let (descriptor, mapped): (&Descriptor, &Mapped) = match info.kind {
+    let (descriptor, mapped): (&Descriptor, &MappedParts) = match info.kind {
         0 => {
             array = self::array(info.resource)?;
             (&array.descriptor, array.mapped())
@@ -181,7 +181,7 @@ fn map_one(info: &MapInfo) -> Res {
     }
 }
 
-unsafe fn map(list: *const MapInfo, count: u32, stream: Handle) -> Res {
+unsafe fn map(list: *const MapInfo, count: u32, stream: Handle) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
         // SAFETY: the driver API's contract: a list of that many.

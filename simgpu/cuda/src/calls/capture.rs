@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::{
     calls::entry::{entry, put, put_if_wanted, read_list},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         capture::{self, RELAXED},
@@ -19,7 +19,7 @@ const NOT_CAPTURING: i32 = 0;
 const CAPTURING: i32 = 1;
 const INVALIDATED: i32 = 2;
 
-/// Where a question about a recording wants its answers.
+/// Where a question about a capture wants its answers.
 struct Answers {
     status: *mut i32,
     id: *mut u64,
@@ -36,13 +36,13 @@ impl Answers {
     }
 }
 
-fn begin(stream: Handle, mode: u32, into: Option<(Handle, &[Handle])>) -> Res {
+fn begin(stream: Handle, mode: u32, into: Option<(Handle, &[Handle])>) -> CuResult {
     let target = target(stream)?;
-    // The default streams can't be recorded.
+    // The default streams can't be captured.
     target.made().ok_or(CuError::STREAM_CAPTURE_UNSUPPORTED)?.begin_capture(mode, into)
 }
 
-unsafe fn end(stream: Handle, graph: *mut Handle) -> Res {
+unsafe fn end(stream: Handle, graph: *mut Handle) -> CuResult {
     if graph.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -53,12 +53,12 @@ unsafe fn end(stream: Handle, graph: *mut Handle) -> Res {
     ended.map(|_| ())
 }
 
-unsafe fn describe(stream: Handle, wanted: &Answers) -> Res {
+unsafe fn describe(stream: Handle, wanted: &Answers) -> CuResult {
     let target = target(stream)?;
     let capture = target.made().map(|stream| lock(&stream.capture));
     let capture = capture.as_ref().and_then(|capture| capture.as_ref());
     let status = match capture {
-        Some(capture) if capture.recording.is_broken() => INVALIDATED,
+        Some(capture) if capture.sequence.is_invalidated() => INVALIDATED,
         Some(_) => CAPTURING,
         None => NOT_CAPTURING,
     };
@@ -66,44 +66,50 @@ unsafe fn describe(stream: Handle, wanted: &Answers) -> Res {
     unsafe {
         put(wanted.status, status)?;
         if let (Some(capture), CAPTURING) = (capture, status) {
-            let tips = &capture.tips;
-            put_if_wanted(wanted.id, capture.recording.id);
-            put_if_wanted(wanted.graph, capture.recording.graph);
+            let dependencies = &capture.dependencies;
+            put_if_wanted(wanted.id, capture.sequence.id);
+            put_if_wanted(wanted.graph, capture.sequence.graph);
             put_if_wanted(
                 wanted.dependencies,
-                if tips.is_empty() { std::ptr::null() } else { tips.as_ptr() },
+                if dependencies.is_empty() { std::ptr::null() } else { dependencies.as_ptr() },
             );
             put_if_wanted(wanted.edges, std::ptr::null());
-            put_if_wanted(wanted.count, tips.len());
+            put_if_wanted(wanted.count, dependencies.len());
         }
     }
     Ok(())
 }
 
 /// Sets what the next piece of work comes after (flag 1), or adds to it (flag 0).
-unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) -> Res {
+unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) -> CuResult {
     let target = target(stream)?;
     // SAFETY: the driver API's contract.
-    let tips = unsafe { read_list(list, count)? };
+    let dependencies = unsafe { read_list(list, count)? };
     let stream = target.made().ok_or(CuError::ILLEGAL_STATE)?;
     let mut capture = lock(&stream.capture);
     let capture = capture.as_mut().ok_or(CuError::ILLEGAL_STATE)?;
-    let known = graph(capture.recording.graph)?.nodes();
-    if flags > 1 || !tips.iter().all(|tip| known.iter().any(|node| node.handle == *tip)) {
+    let known = graph(capture.sequence.graph)?.nodes();
+    if flags > 1 || !dependencies.iter().all(|tip| known.iter().any(|node| node.handle == *tip)) {
         return Err(CuError::INVALID_VALUE);
     }
     if flags == 1 {
-        capture.tips = tips.into();
+        capture.dependencies = dependencies.into();
     } else {
-        capture.join(&tips);
+        capture.join(&dependencies);
     }
     Ok(())
 }
 
-unsafe fn begin_into(stream: Handle, graph: Handle, list: *const Handle, count: usize, mode: u32) -> Res {
+unsafe fn begin_into(
+    stream: Handle,
+    graph: Handle,
+    list: *const Handle,
+    count: usize,
+    mode: u32,
+) -> CuResult {
     // SAFETY: the driver API's contract.
-    let tips = unsafe { read_list(list, count)? };
-    begin(stream, mode, Some((graph, &tips)))
+    let dependencies = unsafe { read_list(list, count)? };
+    begin(stream, mode, Some((graph, &dependencies)))
 }
 
 entry! {

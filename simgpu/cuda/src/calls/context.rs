@@ -5,7 +5,7 @@ use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::{environment::version, initialised::initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, fresh},
     memory::pool,
     objects::{
@@ -26,14 +26,14 @@ const MAP_HOST: u32 = 8;
 /// Most bytes of stack that a thread can have.
 const LARGEST_STACK: usize = 512 << 10;
 
-fn check_flags(flags: u32) -> Res {
+fn check_flags(flags: u32) -> CuResult {
     if flags & !FLAGS != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
         return Err(CuError::INVALID_VALUE);
     }
     Ok(())
 }
 
-unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) -> Res {
+unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -44,7 +44,7 @@ unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) ->
     unsafe { put(out, context.handle) }
 }
 
-fn destroy(handle: Handle) -> Res {
+fn destroy(handle: Handle) -> CuResult {
     if CONTEXTS.find(handle).is_none_or(|context| context.primary) {
         return Err(CuError::INVALID_CONTEXT);
     }
@@ -57,13 +57,13 @@ fn destroy(handle: Handle) -> Res {
     Ok(())
 }
 
-fn push(handle: Handle) -> Res {
+fn push(handle: Handle) -> CuResult {
     context(handle)?;
     with_stack(|stack| stack.push(handle));
     Ok(())
 }
 
-unsafe fn pop(out: *mut Handle) -> Res {
+unsafe fn pop(out: *mut Handle) -> CuResult {
     let top = with_stack(Vec::pop).filter(|&top| top != 0).ok_or(CuError::INVALID_CONTEXT)?;
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put_if_wanted(out, top) };
@@ -71,7 +71,7 @@ unsafe fn pop(out: *mut Handle) -> Res {
 }
 
 /// Puts `handle` in the place of the current context; 0 takes the current one off.
-fn set_current(handle: Handle) -> Res {
+fn set_current(handle: Handle) -> CuResult {
     if handle == 0 {
         with_stack(Vec::pop);
         return Ok(());
@@ -84,7 +84,7 @@ fn set_current(handle: Handle) -> Res {
     Ok(())
 }
 
-fn retain(device: i32) -> Res<Handle> {
+fn retain(device: i32) -> CuResult<Handle> {
     with_primary(device, |primary| {
         if primary.users == 0 {
             let flags = primary.flags | MAP_HOST;
@@ -97,7 +97,7 @@ fn retain(device: i32) -> Res<Handle> {
     })
 }
 
-fn release(device: i32) -> Res {
+fn release(device: i32) -> CuResult {
     with_primary(device, |primary| {
         match primary.users {
             0 => return Err(CuError::INVALID_CONTEXT),
@@ -111,7 +111,7 @@ fn release(device: i32) -> Res {
 
 /// Ends the primary context whoever uses it; those who retained it still have to release it in real drivers, where
 /// that then fails as it does here.
-fn reset(device: i32) -> Res {
+fn reset(device: i32) -> CuResult {
     with_primary(device, |primary| {
         if primary.users > 0 {
             context_teardown::destroy(primary.handle)?;
@@ -121,7 +121,7 @@ fn reset(device: i32) -> Res {
     })
 }
 
-fn set_primary_flags(device: i32, flags: u32) -> Res {
+fn set_primary_flags(device: i32, flags: u32) -> CuResult {
     check_flags(flags)?;
     with_primary(device, |primary| {
         primary.flags = flags;
@@ -137,19 +137,19 @@ fn version_number() -> u32 {
     if version() >= 12000 { 3020 } else { 3010 }
 }
 
-fn limit_place(limit: i32) -> Res<usize> {
+fn limit_place(limit: i32) -> CuResult<usize> {
     usize::try_from(limit).ok().filter(|&limit| limit < LIMITS).ok_or(CuError::UNSUPPORTED_LIMIT)
 }
 
-fn synchronize(context: &Context) -> Res {
+fn synchronize(context: &Context) -> CuResult {
     capture::forbid_all()?;
     context.engine().end().wait()?;
-    pool::settle();
+    pool::trim_at_synchronization();
     Ok(())
 }
 
 /// The context that a call is about: the one it names, or with 0 the current one.
-fn named_or_current(handle: Handle) -> Res<std::sync::Arc<Context>> {
+fn named_or_current(handle: Handle) -> CuResult<std::sync::Arc<Context>> {
     if handle == 0 { current() } else { context(handle) }
 }
 

@@ -5,9 +5,9 @@ use crate::{
         copy::{now, queued},
         entry::{entry, read},
     },
-    error::Res,
+    error::CuResult,
     handles::Handle,
-    memory::space::{Copy, Side},
+    memory::space::{CopyPointer, MemoryCopy},
     objects::{
         array,
         memcpy3d::{Body, Rectangle},
@@ -15,29 +15,29 @@ use crate::{
     },
 };
 
-use Side::{Device, Host};
+use CopyPointer::{Device, Host};
 
 /// # Safety
 /// The pointer is null or leads to a `CUDA_MEMCPY2D`.
-unsafe fn rectangle(description: *const Rectangle) -> Res<Copy> {
+unsafe fn rectangle(description: *const Rectangle) -> CuResult<MemoryCopy> {
     // SAFETY: the caller vouches for it.
     Body::from(unsafe { read(description) }?).copy()
 }
 
 /// # Safety
 /// The pointer is null or leads to a `CUDA_MEMCPY3D`.
-unsafe fn solid(description: *const Body) -> Res<Copy> {
+unsafe fn solid(description: *const Body) -> CuResult<MemoryCopy> {
     // SAFETY: the caller vouches for it.
     unsafe { read(description) }?.copy()
 }
 
 /// So many bytes of an array from an offset on, in the order of its rows.
-fn part(handle: Handle, offset: usize, bytes: usize) -> Res<Side> {
+fn part(handle: Handle, offset: usize, bytes: usize) -> CuResult<CopyPointer> {
     array::array(handle)?.bytes(offset as u64, bytes as u64)
 }
 
-const fn plain(to: Side, from: Side, bytes: usize) -> Copy {
-    Copy::plain(to, from, bytes as u64)
+const fn plain(to: CopyPointer, from: CopyPointer, bytes: usize) -> MemoryCopy {
+    MemoryCopy::plain(to, from, bytes as u64)
 }
 
 entry! {

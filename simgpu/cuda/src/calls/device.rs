@@ -10,14 +10,14 @@ use crate::{
         attributes::{self, attribute},
         initialised::initialised,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// Writes `text` with its zero byte into a buffer of `room` bytes, cut short if need be.
 ///
 /// # Safety
 /// `buffer` is null or valid for writes of `room` bytes.
-pub(crate) unsafe fn put_text(buffer: *mut c_char, room: i32, text: &str) -> Res {
+pub(crate) unsafe fn put_text(buffer: *mut c_char, room: i32, text: &str) -> CuResult {
     let room = usize::try_from(room).ok().filter(|&room| room > 0 && !buffer.is_null());
     let length = text.len().min(room.ok_or(CuError::INVALID_VALUE)? - 1);
     // SAFETY: `length` and the zero byte fit into `room`.

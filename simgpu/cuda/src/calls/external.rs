@@ -15,9 +15,9 @@ use std::{
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::{Initialised, initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
-    memory::space::{self, Kind},
+    memory::space::{self, AllocationKind},
     objects::{
         array::{self, Descriptor},
         context::current,
@@ -104,7 +104,7 @@ impl Drop for Memory {
 }
 
 /// Which file a descriptor leads to, if it has `size` bytes.
-fn file_id(descriptor: i32, size: u64) -> Res<(u64, u64)> {
+fn file_id(descriptor: i32, size: u64) -> CuResult<(u64, u64)> {
     // SAFETY: the structure is ours to be written; a wrong descriptor is an error.
     unsafe {
         let mut about: libc::stat = std::mem::zeroed();
@@ -118,7 +118,7 @@ fn file_id(descriptor: i32, size: u64) -> Res<(u64, u64)> {
 }
 
 /// Imports memory; the descriptor is the driver's from then on.
-fn import(description: &MemoryDescription) -> Res<Handle> {
+fn import(description: &MemoryDescription) -> CuResult<Handle> {
     match description.kind {
         DESCRIPTOR => {}
         0 => return Err(CuError::INVALID_VALUE),
@@ -145,18 +145,24 @@ fn import(description: &MemoryDescription) -> Res<Handle> {
     Ok(MEMORIES.add(Memory { file, size, file_id, card }))
 }
 
-fn map(handle: Handle, buffer: &Buffer) -> Res<u64> {
+fn map(handle: Handle, buffer: &Buffer) -> CuResult<u64> {
     let memory = MEMORIES.get(handle)?;
     let fits = buffer.offset.checked_add(buffer.size).is_some_and(|end| end <= memory.size);
     if !fits || buffer.size == 0 || buffer.flags != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let owner = current()?.owner();
-    space::sharing::open_file(memory.file.as_raw_fd(), buffer.offset, buffer.size, Kind::External, owner)
+    space::sharing::open_file(
+        memory.file.as_raw_fd(),
+        buffer.offset,
+        buffer.size,
+        AllocationKind::External,
+        owner,
+    )
 }
 
 /// Signals semaphores, or waits for them: both take effect at once, as all bytes do.
-unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&AtomicU64)) -> Res {
+unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&AtomicU64)) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
         // SAFETY: the driver API's contract: a list of that many.
@@ -165,7 +171,7 @@ unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&At
     Ok(())
 }
 
-unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> Res {
+unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         each(list, count, stream, |value| {
@@ -174,7 +180,7 @@ unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> Res {
     }
 }
 
-unsafe fn wait(list: *const Handle, count: u32, stream: Handle) -> Res {
+unsafe fn wait(list: *const Handle, count: u32, stream: Handle) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe { each(list, count, stream, |_| {}) }
 }

@@ -4,12 +4,12 @@
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
     objects::{
         context::{CONTEXTS, Context, context},
         context_teardown, event,
-        stream::{self, STREAMS, Target},
+        stream::{self, STREAMS, TargetStream},
     },
 };
 
@@ -56,7 +56,7 @@ impl Resource {
     }
 }
 
-fn whole(device: i32, kind: u32) -> Res<Resource> {
+fn whole(device: i32, kind: u32) -> CuResult<Resource> {
     let model = initialised()?.card(device)?.model();
     match kind {
         MULTIPROCESSORS => Ok(Resource::of(model.multiprocessors, model.compute)),
@@ -71,7 +71,7 @@ unsafe fn split(
     input: *const Resource,
     remaining: *mut Resource,
     least: u32,
-) -> Res {
+) -> CuResult {
     // SAFETY: the driver API's contract: room for as many groups as are wanted.
     unsafe {
         let (input, wanted) = (read(input)?, read(groups)?);
@@ -93,16 +93,16 @@ unsafe fn split(
     }
 }
 
-fn green(handle: Handle) -> Res<std::sync::Arc<Green>> {
+fn green(handle: Handle) -> CuResult<std::sync::Arc<Green>> {
     GREENS.find(handle).ok_or(CuError::INVALID_CONTEXT)
 }
 
 /// The default stream of a green context.
-fn default_stream(handle: Handle) -> Res<Target> {
-    Ok(Target::Default(context(green(handle)?.context)?, false))
+fn default_stream(handle: Handle) -> CuResult<TargetStream> {
+    Ok(TargetStream::Default(context(green(handle)?.context)?, false))
 }
 
-fn resource_of(found: Option<Resource>, kind: u32) -> Res<Resource> {
+fn resource_of(found: Option<Resource>, kind: u32) -> CuResult<Resource> {
     found.filter(|_| kind == MULTIPROCESSORS).ok_or(CuError::INVALID_RESOURCE_TYPE)
 }
 

@@ -3,11 +3,11 @@
 use crate::{
     calls::entry::{entry, put},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{
-        ipc::{self, Token},
-        space::{self, Kind},
+        ipc::{self, IpcHandle},
+        space::{self, AllocationKind},
     },
     objects::{context::current, event},
 };
@@ -15,44 +15,45 @@ use crate::{
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is.
 const LAZY_PEER_ACCESS: u32 = 1;
 
-fn token_of_memory(pointer: u64) -> Res<Token> {
+fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     current()?;
-    let found =
-        space::find(pointer).filter(|found| found.kind == Kind::Device).ok_or(CuError::INVALID_VALUE)?;
+    let found = space::find(pointer)
+        .filter(|found| found.kind == AllocationKind::Device)
+        .ok_or(CuError::INVALID_VALUE)?;
     let segment = space::sharing::share(found.base)?;
-    Ok(Token::new(ipc::MEMORY, &segment, found.size))
+    Ok(IpcHandle::new(ipc::MEMORY, &segment, found.size))
 }
 
-unsafe fn open_memory(out: *mut u64, token: Token, flags: u32) -> Res {
+unsafe fn open_memory(out: *mut u64, token: IpcHandle, flags: u32) -> CuResult {
     if out.is_null() || flags != LAZY_PEER_ACCESS {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?;
     // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(out, ipc::open(&token, ipc::MEMORY, Kind::Opened, context.owner())?) }
+    unsafe { put(out, ipc::open(&token, ipc::MEMORY, AllocationKind::Opened, context.owner())?) }
 }
 
 entry! {
-    cuIpcGetMemHandle(out: *mut Token, pointer: u64) {
+    cuIpcGetMemHandle(out: *mut IpcHandle, pointer: u64) {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         put(out, token_of_memory(pointer)?)
     }
-    cuIpcOpenMemHandle(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
-    cuIpcOpenMemHandle_v2(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
+    cuIpcOpenMemHandle(out: *mut u64, token: IpcHandle, flags: u32) { open_memory(out, token, flags) }
+    cuIpcOpenMemHandle_v2(out: *mut u64, token: IpcHandle, flags: u32) { open_memory(out, token, flags) }
     cuIpcCloseMemHandle(pointer: u64) {
         current()?;
-        ipc::close(pointer, |kind| kind == Kind::Opened)
+        ipc::close(pointer, |kind| kind == AllocationKind::Opened)
     }
-    cuIpcGetEventHandle(out: *mut Token, event: Handle) {
+    cuIpcGetEventHandle(out: *mut IpcHandle, event: Handle) {
         initialised()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         put(out, event::share(event)?)
     }
-    cuIpcOpenEventHandle(out: *mut Handle, token: Token) {
+    cuIpcOpenEventHandle(out: *mut Handle, token: IpcHandle) {
         current()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);

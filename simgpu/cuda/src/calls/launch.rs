@@ -4,12 +4,12 @@ use std::ffi::c_void;
 
 use crate::{
     calls::entry::{entry, read},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
-        job::Job,
-        launch::{Launch, Shape, device_time},
+        launch::{Launch, LaunchShape, device_time},
         stream::{legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
@@ -42,16 +42,16 @@ pub(crate) struct Config {
 /// The driver API's contract: `parameters` has as many as the kernel needs, or is null.
 pub(crate) unsafe fn launch(
     handle: Handle,
-    shape: Shape,
+    shape: LaunchShape,
     stream: Handle,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res {
+) -> CuResult {
     let target = target(stream)?;
     if target.is_capturing() {
         // SAFETY: the driver API's contract.
         let launch = unsafe { Launch::prepare(target.context(), handle, shape, parameters, extra) }?;
-        return target.submit(Job::Kernel(launch));
+        return target.submit(StreamWork::Kernel(launch));
     }
     let time = device_time(target.context(), handle, &shape, parameters, extra)?;
     target.take_time(time)
@@ -63,14 +63,14 @@ unsafe fn launch_with(
     handle: Handle,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res {
+) -> CuResult {
     if config.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
     // SAFETY: the driver API's contract.
     let config = unsafe { config.read_unaligned() };
     let mut shape =
-        Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+        LaunchShape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
     for place in 0..config.count as usize {
         if config.attributes.is_null() {
             return Err(CuError::INVALID_VALUE);
@@ -96,13 +96,14 @@ struct OneOfMany {
 }
 
 /// Launches a kernel on several devices, each in a stream of its own.
-unsafe fn launch_many(list: *const OneOfMany, count: u32) -> Res {
+unsafe fn launch_many(list: *const OneOfMany, count: u32) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     // SAFETY: the driver API's contract: a list of that many.
-    let all: Vec<_> =
-        (0..count as usize).map(|place| unsafe { read(list.wrapping_add(place)) }).collect::<Res<_>>()?;
+    let all: Vec<_> = (0..count as usize)
+        .map(|place| unsafe { read(list.wrapping_add(place)) })
+        .collect::<CuResult<_>>()?;
     let mut devices = Vec::new();
     for one in &all {
         let target = target(one.stream)?;
@@ -114,7 +115,7 @@ unsafe fn launch_many(list: *const OneOfMany, count: u32) -> Res {
     }
     for one in all {
         let OneOfMany { function, grid, block, shared, stream, parameters } = one;
-        let shape = Shape { grid, block, shared, cooperative: true };
+        let shape = LaunchShape { grid, block, shared, cooperative: true };
         // SAFETY: the driver API's contract.
         unsafe { launch(function, shape, stream, parameters, std::ptr::null_mut())? };
     }
@@ -138,7 +139,7 @@ entry! {
         extra: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(handle, Shape { grid, block, shared, cooperative: false }, legacy(stream), parameters, extra)
+        launch(handle, LaunchShape { grid, block, shared, cooperative: false }, legacy(stream), parameters, extra)
     }
     cuLaunchKernel_ptsz(
         handle: Handle,
@@ -150,7 +151,7 @@ entry! {
         extra: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(handle, Shape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
+        launch(handle, LaunchShape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
     }
     cuLaunchKernelEx(config: *const Config, handle: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
         launch_with(config, legacy, handle, parameters, extra)
@@ -172,7 +173,7 @@ entry! {
         parameters: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let shape = Shape { grid, block, shared, cooperative: true };
+        let shape = LaunchShape { grid, block, shared, cooperative: true };
         launch(handle, shape, legacy(stream), parameters, std::ptr::null_mut())
     }
     cuLaunchCooperativeKernel_ptsz(
@@ -184,7 +185,7 @@ entry! {
         parameters: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let shape = Shape { grid, block, shared, cooperative: true };
+        let shape = LaunchShape { grid, block, shared, cooperative: true };
         launch(handle, shape, own(stream), parameters, std::ptr::null_mut())
     }
 }

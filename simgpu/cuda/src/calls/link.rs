@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     objects::context::current,
     sync::lock,
@@ -28,7 +28,7 @@ struct Link {
 
 static LINKS: Registry<Link> = Registry::new();
 
-unsafe fn create(out: *mut Handle) -> Res {
+unsafe fn create(out: *mut Handle) -> CuResult {
     current()?;
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -37,7 +37,7 @@ unsafe fn create(out: *mut Handle) -> Res {
     unsafe { put(out, LINKS.add(Link::default())) }
 }
 
-fn add(handle: Handle, kind: u32, bytes: &[u8]) -> Res {
+fn add(handle: Handle, kind: u32, bytes: &[u8]) -> CuResult {
     let link = LINKS.get(handle)?;
     if kind > LAST_KIND || bytes.is_empty() {
         return Err(CuError::INVALID_VALUE);
@@ -49,7 +49,7 @@ fn add(handle: Handle, kind: u32, bytes: &[u8]) -> Res {
     Ok(())
 }
 
-unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> Res {
+unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> CuResult {
     if data.is_null() || size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -57,7 +57,7 @@ unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> R
     add(handle, kind, unsafe { std::slice::from_raw_parts(data, size) })
 }
 
-unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> Res {
+unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> CuResult {
     if path.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -67,7 +67,7 @@ unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> Res {
 }
 
 /// The image: the first machine code that was put in, or all text together.
-fn complete(link: &Link) -> Res<Vec<u8>> {
+fn complete(link: &Link) -> CuResult<Vec<u8>> {
     let inputs = lock(&link.inputs);
     if let Some((_, code)) = inputs.iter().find(|(kind, _)| *kind != PTX) {
         return Ok(code.clone());

@@ -9,17 +9,17 @@ use std::{
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{
         graph_memory::{self, GraphMemory},
-        ipc::{self, Token},
+        ipc::{self, IpcHandle},
         physical::DESCRIPTOR,
-        pool::{self, Pool},
-        space::{self, Kind},
+        pool::{self, MemoryPool},
+        space::{self, AllocationKind},
     },
     objects::{
-        graph::node::Work,
+        graph::node::NodeWork,
         stream::{legacy, own, target},
     },
     sync::lock,
@@ -65,7 +65,7 @@ impl Properties {
     }
 
     /// The device that they are about. Fails where it is none.
-    pub(crate) fn device(&self) -> Res<i32> {
+    pub(crate) fn device(&self) -> CuResult<i32> {
         device_of(self.location, self.allocation)
     }
 }
@@ -79,7 +79,7 @@ pub(crate) struct Access {
 }
 
 /// The device of a location; only device memory can be pooled.
-fn device_of(location: Location, allocation: u32) -> Res<i32> {
+fn device_of(location: Location, allocation: u32) -> CuResult<i32> {
     if location.kind != ON_DEVICE || allocation != PINNED {
         return Err(CuError::NOT_SUPPORTED);
     }
@@ -87,38 +87,38 @@ fn device_of(location: Location, allocation: u32) -> Res<i32> {
     Ok(location.id)
 }
 
-fn allocate(pool: Handle, size: usize, stream: Handle) -> Res<u64> {
+fn allocate(pool: Handle, size: usize, stream: Handle) -> CuResult<u64> {
     let target = target(stream)?;
     if let Some(stream) = target.made()
         && let Some(capture) = lock(&stream.capture).as_mut()
     {
         let memory = GraphMemory::new(size as u64, pool::pool(pool)?.device)?;
-        capture.record(Work::Allocate(Arc::clone(&memory)))?;
+        capture.record(NodeWork::Allocate(Arc::clone(&memory)))?;
         return Ok(memory.base);
     }
     pool::allocate(pool, size as u64, target.context().owner())
 }
 
-fn allocate_default(size: usize, stream: Handle) -> Res<u64> {
+fn allocate_default(size: usize, stream: Handle) -> CuResult<u64> {
     let device = target(stream)?.context().device;
     allocate(pool::current_of(device)?, size, stream)
 }
 
 /// Frees in stream order. Kernels are not computed, so nobody can tell that it happens at once.
-fn free(pointer: u64, stream: Handle) -> Res {
+fn free(pointer: u64, stream: Handle) -> CuResult {
     let target = target(stream)?;
     if let Some(stream) = target.made()
         && let Some(capture) = lock(&stream.capture).as_mut()
     {
         return capture.record_free(pointer);
     }
-    if space::find(pointer).is_some_and(|found| matches!(found.kind, Kind::PoolOpened(_))) {
-        return ipc::close(pointer, |kind| matches!(kind, Kind::PoolOpened(_)));
+    if space::find(pointer).is_some_and(|found| matches!(found.kind, AllocationKind::PoolOpened(_))) {
+        return ipc::close(pointer, |kind| matches!(kind, AllocationKind::PoolOpened(_)));
     }
     graph_memory::end(pointer)
 }
 
-unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res {
+unsafe fn get_attribute(pool: &MemoryPool, attribute: u32, value: *mut c_void) -> CuResult {
     let levels = pool.levels();
     let wide = match attribute {
         4 => pool.threshold.load(Relaxed),
@@ -146,7 +146,7 @@ unsafe fn get_attribute(pool: &Pool, attribute: u32, value: *mut c_void) -> Res 
     unsafe { put(value.cast(), wide) }
 }
 
-unsafe fn set_attribute(pool: &Pool, attribute: u32, value: *const c_void) -> Res {
+unsafe fn set_attribute(pool: &MemoryPool, attribute: u32, value: *const c_void) -> CuResult {
     // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
     unsafe {
         match attribute {
@@ -222,8 +222,8 @@ entry! {
         }
         put(out, pool::import(c_int::try_from(descriptor).map_err(|_| CuError::INVALID_VALUE)?)?)
     }
-    cuMemPoolExportPointer(out: *mut Token, pointer: u64) { put(out, pool::export_pointer(pointer)?) }
-    cuMemPoolImportPointer(out: *mut u64, handle: Handle, token: *const Token) {
+    cuMemPoolExportPointer(out: *mut IpcHandle, pointer: u64) { put(out, pool::export_pointer(pointer)?) }
+    cuMemPoolImportPointer(out: *mut u64, handle: Handle, token: *const IpcHandle) {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::current,
@@ -20,7 +20,7 @@ const LOADED: i32 = 1;
 
 /// # Safety
 /// `name` is null or a string.
-unsafe fn text<'a>(name: *const c_char) -> Res<&'a CStr> {
+unsafe fn text<'a>(name: *const c_char) -> CuResult<&'a CStr> {
     if name.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -28,7 +28,7 @@ unsafe fn text<'a>(name: *const c_char) -> Res<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(name) })
 }
 
-unsafe fn load_module(out: *mut Handle, image: *const c_void) -> Res {
+unsafe fn load_module(out: *mut Handle, image: *const c_void) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -37,7 +37,7 @@ unsafe fn load_module(out: *mut Handle, image: *const c_void) -> Res {
     unsafe { put(out, module::load(module::image_at(image)?)?) }
 }
 
-unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> Res {
+unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let (start, size) = module.variable(text(name)?)?;
@@ -48,7 +48,7 @@ unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: 
 }
 
 /// Writes the handles of the first `room` entry points.
-unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> Res {
+unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> CuResult {
     for place in 0..count.min(room as usize) {
         // SAFETY: the driver API's contract: the list has room for that many.
         unsafe { put(out.wrapping_add(place), at(place))? };
@@ -56,7 +56,7 @@ unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize
     Ok(())
 }
 
-unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> Res {
+unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
     let &(start, bytes) = parameters.get(place).ok_or(CuError::INVALID_VALUE)?;
@@ -68,21 +68,21 @@ unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut
     Ok(())
 }
 
-unsafe fn parameter_count(handle: Handle, count: *mut usize) -> Res {
+unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(count, parameters.len()) }
 }
 
-unsafe fn name(handle: Handle, out: *mut *const c_char) -> Res {
+unsafe fn name(handle: Handle, out: *mut *const c_char) -> CuResult {
     let function = function(handle)?;
     // SAFETY: the caller's pointer, as the driver API has it. The name lasts as long as the code is loaded.
     unsafe { put(out, function.kernel().name.as_ptr()) }
 }
 
 /// Whether there is such a cache configuration.
-fn cache_config(handle: Handle, config: u32) -> Res {
+fn cache_config(handle: Handle, config: u32) -> CuResult {
     function(handle)?;
     if config > 3 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
 }

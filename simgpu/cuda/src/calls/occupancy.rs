@@ -6,16 +6,16 @@ use crate::{
         launch::Config,
     },
     device::attributes::attribute,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::current,
-        launch::{RESERVED_SHARED, Shape, blocks_per_multiprocessor},
+        launch::{LaunchShape, RESERVED_SHARED, blocks_per_multiprocessor},
         module::function,
     },
 };
 
-unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> Res {
+unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> CuResult {
     let function = function(handle)?;
     let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(CuError::INVALID_VALUE)?;
     let blocks = blocks_per_multiprocessor(current()?.card, &function, threads, dynamic);
@@ -34,7 +34,7 @@ unsafe fn best_block(
     shared: Option<SharedForBlock>,
     dynamic: usize,
     limit: i32,
-) -> Res {
+) -> CuResult {
     let function = function(handle)?;
     let card = current()?.card;
     let most = function.kernel().max_threads;
@@ -61,7 +61,7 @@ entry! {
     cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const Config) {
         let (function, config, card) = (function(handle)?, read(config)?, current()?.card);
         let shape =
-            Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+            LaunchShape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
         put(out, i32::try_from(shape.resident(card, &function)).unwrap_or(i32::MAX))
     }
     cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const Config) {

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use crate::{
     calls::entry::{entry, put},
     device::initialised::initialised,
-    error::{CuError, Res},
-    memory::space::{self, Allocation, Kind},
+    error::{CuError, CuResult},
+    memory::space::{self, Allocation, AllocationKind},
     objects::context::current,
 };
 
@@ -16,9 +16,9 @@ const DEVICE: u32 = 2;
 const MOST_ATTRIBUTES: i32 = 22;
 
 /// Writes `CUpointer_attribute` number `attribute` of `pointer`, which lies in `found`.
-unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: &Allocation) -> Res {
+unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: &Allocation) -> CuResult {
     let on_device = found.kind.on_device();
-    let managed = found.kind == Kind::Managed;
+    let managed = found.kind == AllocationKind::Managed;
     // SAFETY: the driver API's contract: each attribute has a type, and `data` has room for it.
     unsafe {
         match attribute {
@@ -29,7 +29,7 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
             7 | 20 => put(data.cast(), found.id),
             8 => put(data.cast(), u32::from(managed)),
             9 => put(data.cast(), found.owner.device),
-            10 => put(data.cast(), u32::from(found.kind == Kind::Device)),
+            10 => put(data.cast(), u32::from(found.kind == AllocationKind::Device)),
             11 | 19 => put(data.cast(), found.base),
             12 | 18 => put(data.cast(), found.size),
             13 => put(data.cast(), 1_u32),
@@ -47,7 +47,7 @@ unsafe fn put_attribute(data: *mut c_void, attribute: i32, pointer: u64, found: 
 }
 
 /// Writes what `cuPointerGetAttributes` says of memory that the driver doesn't know.
-unsafe fn put_unknown(data: *mut c_void, attribute: i32) -> Res {
+unsafe fn put_unknown(data: *mut c_void, attribute: i32) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         match attribute {

@@ -8,7 +8,7 @@ use crate::{
         exports::{ENTRY_POINTS, EntryPoint},
     },
     device::environment::{self, settings},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// Flags of `cuGetProcAddress`: which default stream the function should use.
@@ -50,7 +50,7 @@ unsafe fn resolve(
     version: i32,
     flags: u64,
     status: *mut i32,
-) -> Res {
+) -> CuResult {
     if name.is_null() || code.is_null() || flags > (LEGACY_STREAM | PER_THREAD_STREAM) {
         return Err(CuError::INVALID_VALUE);
     }

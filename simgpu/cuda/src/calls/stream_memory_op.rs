@@ -10,12 +10,12 @@ use crate::{
         entry::{entry, put_if_wanted, read},
     },
     device::host_call::HostCall,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
-    memory::space::{Copy, Fill, Side},
+    memory::space::{CopyPointer, MemoryCopy, MemoryFill},
     objects::{
-        job::Job,
         stream::{legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
@@ -48,8 +48,8 @@ impl Awaited {
     /// Whether it has come; memory that is gone is waited for no more.
     fn has_come(&self) -> bool {
         let mut found = 0_u64;
-        let to = Side::Host((&raw mut found) as u64);
-        if Copy::plain(to, Side::Device(self.address), self.bytes).run().is_err() {
+        let to = CopyPointer::Host((&raw mut found) as u64);
+        if MemoryCopy::plain(to, CopyPointer::Device(self.address), self.bytes).run().is_err() {
             return true;
         }
         match self.flags {
@@ -76,16 +76,18 @@ unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     }
 }
 
-fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
     let flags = flags & !FLUSH;
     if flags > 3 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
-    Fill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }.check()?;
+    MemoryFill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }
+        .check()?;
     let awaited = Box::into_raw(Box::new(Awaited { address, bytes, value, flags }));
-    let submitted = target.submit(Job::Call(HostCall { function: wait_for, argument: awaited.cast() }));
+    let submitted =
+        target.submit(StreamWork::Call(HostCall { function: wait_for, argument: awaited.cast() }));
     if submitted.is_err() {
         // SAFETY: nobody else has it.
         drop(unsafe { Box::from_raw(awaited) });
@@ -94,13 +96,13 @@ fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res
 }
 
 /// Writes a value; it is there at once, as all bytes are.
-fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
     if flags > 1 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
-        let fill = Fill {
+        let fill = MemoryFill {
             to: address + 4 * place,
             pattern: half.to_le_bytes(),
             unit: 4,
@@ -109,12 +111,12 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Re
             pitch: 0,
         };
         fill.check()?;
-        target.submit(Job::Fill(fill))?;
+        target.submit(StreamWork::Fill(fill))?;
     }
     Ok(())
 }
 
-unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> Res {
+unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -140,7 +142,7 @@ unsafe fn copies(
     count: usize,
     failed: *mut usize,
     stream: Handle,
-) -> Res {
+) -> CuResult {
     // What fails before any copy is about all of them.
     // SAFETY: the driver API's contract: lists of that many.
     unsafe {
@@ -151,7 +153,10 @@ unsafe fn copies(
         for place in 0..count {
             let (to, from) = (read(to.wrapping_add(place))?, read(from.wrapping_add(place))?);
             let bytes = read(sizes.wrapping_add(place))? as u64;
-            let copied = queued(stream, Copy::plain(Side::Any(to), Side::Any(from), bytes));
+            let copied = queued(
+                stream,
+                MemoryCopy::plain(CopyPointer::Unified(to), CopyPointer::Unified(from), bytes),
+            );
             copied.inspect_err(|_| put_if_wanted(failed, place))?;
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     calls::entry::{entry, put, read},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::space,
     objects::{
@@ -39,7 +39,7 @@ static SURFACES: Registry<Resource> = Registry::new();
 
 impl Resource {
     /// Fails where there is nothing that can be looked at.
-    fn check(&self, for_surface: bool) -> Res {
+    fn check(&self, for_surface: bool) -> CuResult {
         let [what, format, ..] = self.what;
         let (bytes, rows, pitch) = match self.kind {
             0 => return array(what).map(|_| ()),
@@ -61,7 +61,7 @@ impl Resource {
 }
 
 /// A resource that a texture, or a surface, can look at.
-unsafe fn seen(resource: *const Resource, by_surface: bool) -> Res<Resource> {
+unsafe fn seen(resource: *const Resource, by_surface: bool) -> CuResult<Resource> {
     current()?;
     // SAFETY: the driver API's contract.
     let resource = unsafe { read(resource) }?;

@@ -11,16 +11,16 @@ use crate::{
         memory_pool::{Access, Location, ON_DEVICE},
     },
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{
         physical::{self, DESCRIPTOR, Properties},
-        space::{Kind, reserved},
+        space::{AllocationKind, reserved},
     },
 };
 
 /// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process may.
-unsafe fn set_access(base: u64, size: u64, list: *const Access, count: usize) -> Res {
+unsafe fn set_access(base: u64, size: u64, list: *const Access, count: usize) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -77,7 +77,7 @@ entry! {
         put(flags, if own { u64::from(mapping.flags) } else { 0 })
     }
     cuMemRetainAllocationHandle(out: *mut Handle, address: u64) {
-        let Some(Kind::Mapped(handle)) = reserved::mapping(address).map(|found| found.kind) else {
+        let Some(AllocationKind::Mapped(handle)) = reserved::mapping(address).map(|found| found.kind) else {
             return Err(CuError::INVALID_VALUE);
         };
         if out.is_null() {

@@ -44,7 +44,7 @@ pub(crate) fn settings() -> &'static EnvironmentSettings {
 
 /// The CUDA version that the driver claims: [`VERSION`], or the older one that was ordered.
 pub(crate) fn version() -> i32 {
-    settings().faults.driver().unwrap_or(VERSION)
+    settings().faults.driver_version().unwrap_or(VERSION)
 }
 
 /// A line on standard error: the driver has no other way to give a reason.

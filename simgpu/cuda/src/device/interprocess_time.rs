@@ -13,7 +13,7 @@ use crate::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// In the page: nobody told anything, or what will be told is not known yet.
@@ -24,14 +24,14 @@ const LOOK: Duration = Duration::from_micros(200);
 
 /// A word in memory that processes share: nanoseconds of the machine's clock.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct InterprocessTime {
     pub(crate) segment: Segment,
     word: &'static AtomicU64,
 }
 
-impl Foreign {
+impl InterprocessTime {
     /// The page of a segment that this process holds.
-    pub(crate) fn of(segment: Segment) -> Res<Self> {
+    pub(crate) fn of(segment: Segment) -> CuResult<Self> {
         // SAFETY: a new mapping at a place of the system's choice, which stays until the process ends.
         let start = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -93,8 +93,8 @@ unsafe extern "C" fn set_now(word: *mut std::ffi::c_void) {
     unsafe { &*word.cast::<AtomicU64>() }.store(now_ns(), SeqCst);
 }
 
-impl Drop for Foreign {
+impl Drop for InterprocessTime {
     fn drop(&mut self) {
-        segments::drop(&self.segment);
+        segments::release(&self.segment);
     }
 }

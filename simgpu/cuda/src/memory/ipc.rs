@@ -6,8 +6,8 @@ use simgpu_device::Segment;
 
 use crate::{
     device::segments,
-    error::{CuError, Res},
-    memory::space::{self, Kind, Owner},
+    error::{CuError, CuResult},
+    memory::space::{self, AllocationKind, Owner},
     sync::lock,
 };
 
@@ -20,7 +20,7 @@ pub(crate) const POOLED: u64 = 0x5349_4D47_504F_4F31;
 /// process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Token {
+pub(crate) struct IpcHandle {
     purpose: u64,
     index: u64,
     serial: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Token {
 /// Memory opened by this process: its address by the segment's serial, and how often.
 static OPENED: Mutex<BTreeMap<u64, (u64, u32)>> = Mutex::new(BTreeMap::new());
 
-impl Token {
+impl IpcHandle {
     /// A token for the first `size` bytes of a segment.
     pub(crate) fn new(purpose: u64, segment: &Segment, size: u64) -> Self {
         let process = u64::from(std::process::id());
@@ -41,7 +41,7 @@ impl Token {
     }
 
     /// The segment, held once more. Fails where the token is none of that purpose, or what it stood for is gone.
-    pub(crate) fn segment(&self, purpose: u64) -> Res<Segment> {
+    pub(crate) fn segment(&self, purpose: u64) -> CuResult<Segment> {
         let index = usize::try_from(self.index).ok().filter(|_| self.purpose == purpose);
         let segment = segments::open(index.ok_or(CuError::INVALID_HANDLE)?, self.serial)?;
         segment.ok_or(CuError::INVALID_HANDLE)
@@ -55,7 +55,7 @@ impl Token {
 
 /// Opens the memory that a token of another process stands for. Opening it again gives the same address, and it has
 /// to be closed as often.
-pub(crate) fn open(token: &Token, purpose: u64, kind: Kind, owner: Owner) -> Res<u64> {
+pub(crate) fn open(token: &IpcHandle, purpose: u64, kind: AllocationKind, owner: Owner) -> CuResult<u64> {
     let mut opened = lock(&OPENED);
     if let Some((address, count)) = opened.get_mut(&token.serial) {
         *count += 1;
@@ -70,13 +70,13 @@ pub(crate) fn open(token: &Token, purpose: u64, kind: Kind, owner: Owner) -> Res
     } else {
         space::sharing::open(segment, token.size, kind, owner)
     };
-    let address = made.inspect_err(|_| segments::drop(&segment))?;
+    let address = made.inspect_err(|_| segments::release(&segment))?;
     opened.insert(segment.serial, (address, 1));
     Ok(address)
 }
 
 /// Closes opened memory of a kind once; the last time it goes.
-pub(crate) fn close(address: u64, fits: impl Fn(Kind) -> bool) -> Res {
+pub(crate) fn close(address: u64, fits: impl Fn(AllocationKind) -> bool) -> CuResult {
     let mut opened = lock(&OPENED);
     let found = space::find(address).filter(|found| found.base == address && fits(found.kind));
     let serial = found.and_then(|found| found.segment).ok_or(CuError::INVALID_VALUE)?.serial;
@@ -94,4 +94,4 @@ pub(crate) fn forget(segment: &Segment) {
     lock(&OPENED).remove(&segment.serial);
 }
 
-const _: () = assert!(size_of::<Token>() == 64);
+const _: () = assert!(size_of::<IpcHandle>() == 64);

@@ -11,14 +11,14 @@ use std::{
     },
 };
 
-use simgpu_device::{Counted, Segment};
+use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
     device::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::space::{self, Owner},
     sync::lock,
@@ -54,7 +54,7 @@ enum Backing {
 }
 
 #[derive(Debug, Default)]
-struct Uses {
+struct UseCounts {
     handles: u32,
     mappings: u32,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Physical {
     /// Bytes.
     pub(crate) size: u64,
     backing: Backing,
-    uses: Mutex<Uses>,
+    uses: Mutex<UseCounts>,
 }
 
 static PHYSICALS: Registry<Physical> = Registry::new();
@@ -76,7 +76,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Properties {
     /// Fails where no such memory can be made.
-    fn check(&self) -> Res {
+    fn check(&self) -> CuResult {
         if self.allocation != 1 || self.handle_types & !HANDLE_TYPES != 0 {
             return Err(CuError::INVALID_VALUE);
         }
@@ -93,12 +93,12 @@ impl Properties {
     }
 
     /// The smallest and the recommended size. Fails as [`create`] does.
-    pub(crate) fn granularity(&self) -> Res<u64> {
+    pub(crate) fn granularity(&self) -> CuResult<u64> {
         self.check().map(|()| GRANULARITY)
     }
 }
 
-fn own() -> Res<&'static OwnedFd> {
+fn own() -> CuResult<&'static OwnedFd> {
     if let Some(file) = OWN.get() {
         return Ok(file);
     }
@@ -114,7 +114,7 @@ fn own() -> Res<&'static OwnedFd> {
 }
 
 /// Makes physical memory; the handle is its first.
-pub(crate) fn create(size: u64, properties: Properties) -> Res<Handle> {
+pub(crate) fn create(size: u64, properties: Properties) -> CuResult<Handle> {
     properties.check()?;
     if size == 0 || !size.is_multiple_of(GRANULARITY) {
         return Err(CuError::INVALID_VALUE);
@@ -128,25 +128,25 @@ pub(crate) fn create(size: u64, properties: Properties) -> Res<Handle> {
         }
         Backing::Own(NEXT.fetch_add(size, Relaxed), card)
     } else {
-        let counted = if card.is_some() { Counted::Card } else { Counted::Nowhere };
+        let counted = if card.is_some() { SegmentCharge::Card } else { SegmentCharge::Nobody };
         Backing::Shared(segments::create(card.unwrap_or(0), size, counted)?)
     };
     Ok(enter(size, properties, backing))
 }
 
 fn enter(size: u64, properties: Properties, backing: Backing) -> Handle {
-    let uses = Mutex::new(Uses { handles: 1, mappings: 0 });
+    let uses = Mutex::new(UseCounts { handles: 1, mappings: 0 });
     PHYSICALS.add(Physical { properties, size, backing, uses })
 }
 
 /// The memory behind a handle that the program holds.
-pub(crate) fn physical(handle: Handle) -> Res<Arc<Physical>> {
+pub(crate) fn physical(handle: Handle) -> CuResult<Arc<Physical>> {
     let found = PHYSICALS.find(handle).filter(|found| lock(&found.uses).handles > 0);
     found.ok_or(CuError::INVALID_VALUE)
 }
 
 /// Changes how often the memory is used; with the last use it goes.
-fn change(handle: Handle, change: impl FnOnce(&mut Uses) -> Res) -> Res {
+fn change(handle: Handle, change: impl FnOnce(&mut UseCounts) -> CuResult) -> CuResult {
     let found = PHYSICALS.find(handle).ok_or(CuError::INVALID_VALUE)?;
     let mut uses = lock(&found.uses);
     change(&mut uses)?;
@@ -157,13 +157,13 @@ fn change(handle: Handle, change: impl FnOnce(&mut Uses) -> Res) -> Res {
     Ok(())
 }
 
-fn less(count: &mut u32) -> Res {
+fn decrement(count: &mut u32) -> CuResult {
     *count = count.checked_sub(1).ok_or(CuError::INVALID_VALUE)?;
     Ok(())
 }
 
 /// One more handle of memory that may have none.
-pub(crate) fn retain(handle: Handle) -> Res {
+pub(crate) fn retain(handle: Handle) -> CuResult {
     change(handle, |uses| {
         uses.handles += 1;
         Ok(())
@@ -171,12 +171,12 @@ pub(crate) fn retain(handle: Handle) -> Res {
 }
 
 /// One handle less.
-pub(crate) fn release(handle: Handle) -> Res {
-    change(handle, |uses| less(&mut uses.handles))
+pub(crate) fn release(handle: Handle) -> CuResult {
+    change(handle, |uses| decrement(&mut uses.handles))
 }
 
 /// Notes that the memory is part of something, a range of addresses or a sparse array.
-pub(crate) fn use_it(handle: Handle) -> Res {
+pub(crate) fn add_mapping(handle: Handle) -> CuResult {
     physical(handle)?;
     change(handle, |uses| {
         uses.mappings += 1;
@@ -184,14 +184,14 @@ pub(crate) fn use_it(handle: Handle) -> Res {
     })
 }
 
-/// Takes back [`use_it`].
-pub(crate) fn unuse(handle: Handle) {
+/// Takes back [`add_mapping`].
+pub(crate) fn remove_mapping(handle: Handle) {
     // What is mapped is known.
-    let _ = change(handle, |uses| less(&mut uses.mappings));
+    let _ = change(handle, |uses| decrement(&mut uses.mappings));
 }
 
 /// Maps the first `size` bytes of the memory at `base`.
-pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> Res {
+pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> CuResult {
     let found = physical(handle)?;
     let fits = offset == 0 && size != 0 && size <= found.size;
     if !fits || !base.is_multiple_of(GRANULARITY) || !size.is_multiple_of(GRANULARITY) {
@@ -199,22 +199,23 @@ pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> Res {
     }
     let device = if found.properties.on_device() { found.properties.location_id } else { 0 };
     let owner = Owner { context: 0, device, card: initialised()?.card(device)?.index() };
-    use_it(handle)?;
-    space::reserved::map(base, size, handle, owner, || found.place(base, size)).inspect_err(|_| unuse(handle))
+    add_mapping(handle)?;
+    space::reserved::map(base, size, handle, owner, || found.place(base, size))
+        .inspect_err(|_| remove_mapping(handle))
 }
 
 /// Ends the mappings that make up exactly this range.
-pub(crate) fn unmap(base: u64, size: u64) -> Res {
+pub(crate) fn unmap(base: u64, size: u64) -> CuResult {
     for mapping in space::reserved::unmap_all(base, size)? {
-        if let space::Kind::Mapped(handle) = mapping.kind {
-            unuse(handle);
+        if let space::AllocationKind::Mapped(handle) = mapping.kind {
+            remove_mapping(handle);
         }
     }
     Ok(())
 }
 
 /// A descriptor for another process.
-pub(crate) fn export(handle: Handle, kind: u32) -> Res<OwnedFd> {
+pub(crate) fn export(handle: Handle, kind: u32) -> CuResult<OwnedFd> {
     match (kind, &physical(handle)?.backing) {
         (DESCRIPTOR, Backing::Shared(segment)) => segments::export(segment),
         _ => Err(CuError::INVALID_VALUE),
@@ -222,7 +223,7 @@ pub(crate) fn export(handle: Handle, kind: u32) -> Res<OwnedFd> {
 }
 
 /// A handle of the memory that a descriptor stands for.
-pub(crate) fn import(descriptor: i32, kind: u32) -> Res<Handle> {
+pub(crate) fn import(descriptor: i32, kind: u32) -> CuResult<Handle> {
     if kind != DESCRIPTOR {
         return Err(if kind & HANDLE_TYPES == 0 { CuError::INVALID_VALUE } else { CuError::NOT_SUPPORTED });
     }
@@ -231,7 +232,7 @@ pub(crate) fn import(descriptor: i32, kind: u32) -> Res<Handle> {
     let device = device.and_then(|device| i32::try_from(device).ok()).ok_or(CuError::INVALID_DEVICE);
     // A descriptor without bytes stands for a pool.
     let device = if segment.bytes == 0 { Err(CuError::INVALID_VALUE) } else { device };
-    let device = device.inspect_err(|_| segments::drop(&segment))?;
+    let device = device.inspect_err(|_| segments::release(&segment))?;
     let properties = Properties {
         allocation: 1,
         handle_types: DESCRIPTOR,
@@ -245,7 +246,7 @@ pub(crate) fn import(descriptor: i32, kind: u32) -> Res<Handle> {
 
 impl Physical {
     /// Puts its first `size` bytes at `base`, without access.
-    fn place(&self, base: u64, size: u64) -> Res {
+    fn place(&self, base: u64, size: u64) -> CuResult {
         let (start, length) = (
             usize::try_from(base).map_err(|_| CuError::INVALID_VALUE)?,
             usize::try_from(size).map_err(|_| CuError::INVALID_VALUE)?,
@@ -274,7 +275,7 @@ impl Physical {
     /// Gives the memory back.
     fn end(&self) {
         match &self.backing {
-            Backing::Shared(segment) => segments::drop(segment),
+            Backing::Shared(segment) => segments::release(segment),
             Backing::Own(offset, card) => {
                 if let (Ok(file), Ok(offset), Ok(size)) =
                     (own(), i64::try_from(*offset), i64::try_from(self.size))

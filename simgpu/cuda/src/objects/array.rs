@@ -5,11 +5,11 @@
 use std::sync::{Arc, Mutex};
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::{
         physical,
-        space::{self, Box3, Kind, Side},
+        space::{self, AllocationKind, CopyPointer, CopyRegion},
     },
     objects::context::current,
     sync::lock,
@@ -53,28 +53,28 @@ pub(crate) struct Array {
     /// The mipmapped array that it is a level of, or 0.
     whole: Handle,
     /// Physical memory that was mapped into it, by what part it is.
-    mapped: Mapped,
+    mapped: MappedParts,
 }
 
 /// Levels, from the largest on.
 #[derive(Debug)]
-pub(crate) struct Mipmapped {
+pub(crate) struct MipmappedArray {
     pub(crate) descriptor: Descriptor,
     context: Handle,
     base: Option<u64>,
     pub(crate) levels: Vec<Handle>,
-    mapped: Mapped,
+    mapped: MappedParts,
 }
 
 /// A part of a sparse array, and the physical memory mapped there.
-pub(crate) type Mapped = Mutex<Vec<([u64; 5], Handle)>>;
+pub(crate) type MappedParts = Mutex<Vec<([u64; 5], Handle)>>;
 
 static ARRAYS: Registry<Array> = Registry::new();
-static MIPMAPPED: Registry<Mipmapped> = Registry::new();
+static MIPMAPPED: Registry<MipmappedArray> = Registry::new();
 
 impl Descriptor {
     /// Bytes of an element, by `CUarray_format` and channels.
-    pub(crate) fn element(&self) -> Res<u64> {
+    pub(crate) fn element(&self) -> CuResult<u64> {
         let channels = u64::from(self.channels);
         let each = match self.format {
             // Integers of 8, 16 and 32 bits without and with a sign, half, float.
@@ -92,7 +92,7 @@ impl Descriptor {
         if matches!(channels, 1 | 2 | 4) { Ok(each * channels) } else { Err(CuError::INVALID_VALUE) }
     }
 
-    fn check(&self) -> Res {
+    fn check(&self) -> CuResult {
         self.element()?;
         let sides = [self.width as u64, self.height as u64, self.depth as u64];
         let layered = self.flags & (LAYERED | CUBEMAP) != 0;
@@ -115,12 +115,12 @@ impl Descriptor {
     }
 
     /// Bytes of a row, rows, and slices.
-    fn extent(&self) -> Res<[u64; 3]> {
+    fn extent(&self) -> CuResult<[u64; 3]> {
         Ok([self.width as u64 * self.element()?, self.height.max(1) as u64, self.depth.max(1) as u64])
     }
 
     /// What it takes of the card.
-    pub(crate) fn footprint(&self) -> Res<u64> {
+    pub(crate) fn footprint(&self) -> CuResult<u64> {
         let [row, rows, slices] = self.extent()?;
         let rows = if rows > 1 { rows.next_multiple_of(ROWS) } else { rows };
         let bytes = row.next_multiple_of(ROW).checked_mul(rows).and_then(|plane| plane.checked_mul(slices));
@@ -155,25 +155,25 @@ impl Descriptor {
 }
 
 /// Memory for `bytes` in the current context; none where the program brings it later.
-fn memory(descriptor: &Descriptor, bytes: u64) -> Res<(Option<u64>, Handle)> {
+fn memory(descriptor: &Descriptor, bytes: u64) -> CuResult<(Option<u64>, Handle)> {
     let context = current()?;
     let base = if descriptor.sparse() || descriptor.deferred() {
         None
     } else {
-        Some(space::allocate(Kind::Array, bytes, context.owner(), 0)?)
+        Some(space::allocate(AllocationKind::Array, bytes, context.owner(), 0)?)
     };
     Ok((base, context.handle))
 }
 
 /// Makes an array.
-pub(crate) fn create(descriptor: Descriptor) -> Res<Handle> {
+pub(crate) fn create(descriptor: Descriptor) -> CuResult<Handle> {
     descriptor.check()?;
     let (base, context) = memory(&descriptor, descriptor.footprint()?)?;
-    Ok(ARRAYS.add(Array { descriptor, base, context, whole: 0, mapped: Mapped::default() }))
+    Ok(ARRAYS.add(Array { descriptor, base, context, whole: 0, mapped: MappedParts::default() }))
 }
 
 /// Makes a mipmapped array of at most `levels` levels.
-pub(crate) fn create_mipmapped(descriptor: Descriptor, levels: u32) -> Res<Handle> {
+pub(crate) fn create_mipmapped(descriptor: Descriptor, levels: u32) -> CuResult<Handle> {
     descriptor.check()?;
     let count = levels.min(descriptor.most_levels());
     if count == 0 {
@@ -189,34 +189,40 @@ pub(crate) fn create_mipmapped(descriptor: Descriptor, levels: u32) -> Res<Handl
     let mut levels = Vec::new();
     for (level, size) in (0..count).zip(sizes) {
         let descriptor = descriptor.level(level);
-        levels.push(ARRAYS.add(Array { descriptor, base: next, context, whole, mapped: Mapped::default() }));
+        levels.push(ARRAYS.add(Array {
+            descriptor,
+            base: next,
+            context,
+            whole,
+            mapped: MappedParts::default(),
+        }));
         next = next.map(|next| next + size);
     }
-    let mapped = Mapped::default();
-    MIPMAPPED.put(whole, Arc::new(Mipmapped { descriptor, context, base, levels, mapped }));
+    let mapped = MappedParts::default();
+    MIPMAPPED.put(whole, Arc::new(MipmappedArray { descriptor, context, base, levels, mapped }));
     Ok(whole)
 }
 
-pub(crate) fn array(handle: Handle) -> Res<Arc<Array>> {
+pub(crate) fn array(handle: Handle) -> CuResult<Arc<Array>> {
     ARRAYS.get(handle)
 }
 
-pub(crate) fn mipmapped(handle: Handle) -> Res<Arc<Mipmapped>> {
+pub(crate) fn mipmapped(handle: Handle) -> CuResult<Arc<MipmappedArray>> {
     MIPMAPPED.get(handle)
 }
 
 /// Gives back what an array had.
-fn end(base: Option<u64>, mapped: &Mapped) {
+fn end(base: Option<u64>, mapped: &MappedParts) {
     if let Some(base) = base {
-        space::release(base, |found| found.kind == Kind::Array);
+        space::release(base, |found| found.kind == AllocationKind::Array);
     }
     for (_, memory) in lock(mapped).drain(..) {
-        physical::unuse(memory);
+        physical::remove_mapping(memory);
     }
 }
 
 /// Ends an array; a level goes with the whole only.
-pub(crate) fn destroy(handle: Handle) -> Res {
+pub(crate) fn destroy(handle: Handle) -> CuResult {
     if array(handle)?.whole != 0 {
         return Err(CuError::INVALID_HANDLE);
     }
@@ -226,7 +232,7 @@ pub(crate) fn destroy(handle: Handle) -> Res {
 }
 
 /// Ends a mipmapped array with its levels.
-pub(crate) fn destroy_mipmapped(handle: Handle) -> Res {
+pub(crate) fn destroy_mipmapped(handle: Handle) -> CuResult {
     let whole = MIPMAPPED.remove(handle)?;
     ARRAYS.remove_all(|array| array.whole == handle);
     end(whole.base, &whole.mapped);
@@ -245,7 +251,7 @@ pub(crate) fn end_of_context(context: Handle) {
 
 impl Array {
     /// Where a copy of `extent` (bytes, rows, slices) begins that starts at `origin` (bytes, rows, slices).
-    pub(crate) fn place(&self, origin: [usize; 3], extent: [usize; 3]) -> Res<Box3> {
+    pub(crate) fn place(&self, origin: [usize; 3], extent: [usize; 3]) -> CuResult<CopyRegion> {
         let whole = self.descriptor.extent()?;
         let inside = origin.iter().zip(extent).zip(whole).all(|((&origin, extent), whole)| {
             origin.checked_add(extent).is_some_and(|end| end as u64 <= whole)
@@ -256,25 +262,25 @@ impl Array {
         }
         let [pitch, slice] = [whole[0], whole[0] * whole[1]];
         let offset = origin[2] as u64 * slice + origin[1] as u64 * pitch + origin[0] as u64;
-        Ok(Box3 { start: Side::Device(base + offset), pitch, slice })
+        Ok(CopyRegion { start: CopyPointer::Device(base + offset), pitch, slice })
     }
 
     /// `bytes` of it from `offset` on, in the order of its rows.
-    pub(crate) fn bytes(&self, offset: u64, bytes: u64) -> Res<Side> {
+    pub(crate) fn bytes(&self, offset: u64, bytes: u64) -> CuResult<CopyPointer> {
         let all: u64 = self.descriptor.extent()?.iter().product();
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= all);
         let base = self.base.ok_or(CuError::NOT_SUPPORTED)?;
-        if inside { Ok(Side::Device(base + offset)) } else { Err(CuError::INVALID_VALUE) }
+        if inside { Ok(CopyPointer::Device(base + offset)) } else { Err(CuError::INVALID_VALUE) }
     }
 
-    pub(crate) const fn mapped(&self) -> &Mapped {
+    pub(crate) const fn mapped(&self) -> &MappedParts {
         &self.mapped
     }
 }
 
-impl Mipmapped {
+impl MipmappedArray {
     /// What all levels take of the card together.
-    pub(crate) fn footprint(&self) -> Res<u64> {
+    pub(crate) fn footprint(&self) -> CuResult<u64> {
         let mut all = 0;
         for level in (0..).take(self.levels.len()) {
             all += self.descriptor.level(level).footprint()?;
@@ -282,19 +288,19 @@ impl Mipmapped {
         Ok(all)
     }
 
-    pub(crate) const fn mapped(&self) -> &Mapped {
+    pub(crate) const fn mapped(&self) -> &MappedParts {
         &self.mapped
     }
 }
 
 /// Maps physical memory to a part of a sparse array, in the place of what was mapped there, or with 0 only ends that.
-pub(crate) fn map_part(mapped: &Mapped, part: [u64; 5], memory: Handle) -> Res {
+pub(crate) fn map_part(mapped: &MappedParts, part: [u64; 5], memory: Handle) -> CuResult {
     if memory != 0 {
-        physical::use_it(memory)?;
+        physical::add_mapping(memory)?;
     }
     let mut mapped = lock(mapped);
     if let Some(place) = mapped.iter().position(|(known, _)| *known == part) {
-        physical::unuse(mapped.swap_remove(place).1);
+        physical::remove_mapping(mapped.swap_remove(place).1);
     }
     if memory != 0 {
         mapped.push((part, memory));

@@ -16,7 +16,7 @@ use crate::{
         engine::{Engine, engine},
         initialised::initialised,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
     memory::space::Owner,
     sync::lock,
@@ -54,14 +54,14 @@ pub(crate) struct Context {
 
 /// A device's primary context: the handle stays, the context behind it comes and goes.
 #[derive(Debug, Default)]
-pub(crate) struct Primary {
+pub(crate) struct PrimaryContext {
     pub(crate) handle: Handle,
     pub(crate) users: u32,
     pub(crate) flags: u32,
 }
 
 pub(crate) static CONTEXTS: Registry<Context> = Registry::new();
-static PRIMARIES: Mutex<Vec<Primary>> = Mutex::new(Vec::new());
+static PRIMARIES: Mutex<Vec<PrimaryContext>> = Mutex::new(Vec::new());
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -80,20 +80,20 @@ pub(crate) fn current_handle() -> Option<Handle> {
 }
 
 /// The calling thread's current context, usable or not. Fails where there is none or it is gone.
-pub(crate) fn current_unchecked() -> Res<Arc<Context>> {
+pub(crate) fn current_unchecked() -> CuResult<Arc<Context>> {
     let handle = current_handle().ok_or(CuError::INVALID_CONTEXT)?;
     CONTEXTS.find(handle).ok_or(CuError::CONTEXT_IS_DESTROYED)
 }
 
 /// The calling thread's current context. Fails where there is none, it is gone, or its card is lost.
-pub(crate) fn current() -> Res<Arc<Context>> {
+pub(crate) fn current() -> CuResult<Arc<Context>> {
     let context = current_unchecked()?;
     context.check()?;
     Ok(context)
 }
 
 /// The context behind a handle that the program passed. Fails when there is none or its card is lost.
-pub(crate) fn context(handle: Handle) -> Res<Arc<Context>> {
+pub(crate) fn context(handle: Handle) -> CuResult<Arc<Context>> {
     let context = CONTEXTS.find(handle).ok_or(CuError::INVALID_CONTEXT)?;
     context.check()?;
     Ok(context)
@@ -107,7 +107,7 @@ impl Context {
         flags: u32,
         api_version: u32,
         primary: bool,
-    ) -> Res<Arc<Self>> {
+    ) -> CuResult<Arc<Self>> {
         let state = initialised()?;
         let card = state.card(device)?;
         let losses = card.losses();
@@ -135,7 +135,7 @@ impl Context {
     }
 
     /// Sets a limit. Some take memory of the card; where that is not there nothing changes.
-    pub(crate) fn set_limit(&self, place: usize, value: usize) -> Res {
+    pub(crate) fn set_limit(&self, place: usize, value: usize) -> CuResult {
         let process = initialised()?.process()?;
         let mut limits = lock(&self.limits);
         let mut new = *limits;
@@ -162,7 +162,7 @@ impl Context {
     }
 
     /// Gives back what the context and its raised limits took of the card.
-    pub(crate) fn give_memory_back(&self) -> Res {
+    pub(crate) fn give_memory_back(&self) -> CuResult {
         let process = initialised()?.process()?;
         let extra = self.memory_of(&lock(&self.limits));
         process.give_memory(self.card.index(), extra);
@@ -176,7 +176,7 @@ impl Context {
     }
 
     /// Fails when the card is lost, or was since the context was made.
-    pub(crate) fn check(&self) -> Res {
+    pub(crate) fn check(&self) -> CuResult {
         if self.card.lost() || self.card.losses() != self.losses {
             return Err(CuError::DEVICE_UNAVAILABLE);
         }
@@ -190,12 +190,15 @@ impl Context {
 }
 
 /// Runs `work` on the primary context of `device`; fails where there is no such device.
-pub(crate) fn with_primary<T>(device: i32, work: impl FnOnce(&mut Primary) -> Res<T>) -> Res<T> {
+pub(crate) fn with_primary<T>(
+    device: i32,
+    work: impl FnOnce(&mut PrimaryContext) -> CuResult<T>,
+) -> CuResult<T> {
     initialised()?.card(device)?;
     let place = usize::try_from(device).map_err(|_| CuError::INVALID_DEVICE)?;
     let mut primaries = lock(&PRIMARIES);
     while primaries.len() <= place {
-        primaries.push(Primary { handle: fresh(), ..Primary::default() });
+        primaries.push(PrimaryContext { handle: fresh(), ..PrimaryContext::default() });
     }
     work(&mut primaries[place])
 }

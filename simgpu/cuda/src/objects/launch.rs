@@ -9,7 +9,7 @@ use simgpu_device::Card;
 
 use crate::{
     device::{attributes::attribute, environment::settings},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::Context,
@@ -22,7 +22,7 @@ pub(crate) const RESERVED_SHARED: usize = 1024;
 
 /// What a launch asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct LaunchShape {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Dynamic shared memory in bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Shape {
     pub(crate) cooperative: bool,
 }
 
-impl Shape {
+impl LaunchShape {
     fn threads(&self) -> u64 {
         self.block.iter().map(|&side| u64::from(side)).product()
     }
@@ -47,7 +47,7 @@ impl Shape {
     }
 
     /// Fails as a real driver does for a launch that can't be.
-    fn check(&self, card: Card, function: &Function) -> Res {
+    fn check(&self, card: Card, function: &Function) -> CuResult {
         let limit = |number| u64::try_from(attribute(card, number)).unwrap_or_default();
         let within = |sides: [u32; 3], first: i32| {
             sides.iter().zip(first..).all(|(&side, number)| side > 0 && u64::from(side) <= limit(number))
@@ -73,7 +73,7 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) function: Handle,
-    pub(crate) shape: Shape,
+    pub(crate) shape: LaunchShape,
     pub(crate) arguments: Arguments,
     /// Nanoseconds of device time.
     pub(crate) time: u64,
@@ -124,10 +124,10 @@ impl Launch {
     pub(crate) unsafe fn prepare(
         context: &Context,
         handle: Handle,
-        shape: Shape,
+        shape: LaunchShape,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
-    ) -> Res<Arc<Self>> {
+    ) -> CuResult<Arc<Self>> {
         let time = device_time(context, handle, &shape, parameters, extra)?;
         // SAFETY: the caller vouches for it.
         let arguments = unsafe { Arguments::copy(&*function(handle)?, parameters) };
@@ -139,10 +139,10 @@ impl Launch {
 pub(crate) fn device_time(
     context: &Context,
     handle: Handle,
-    shape: &Shape,
+    shape: &LaunchShape,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res<u64> {
+) -> CuResult<u64> {
     let function = function(handle)?;
     if function.context != 0 && function.context != context.handle {
         return Err(CuError::INVALID_HANDLE);

@@ -1,13 +1,13 @@
 //! The structures by which programs describe copies of rectangles and boxes: `CUDA_MEMCPY2D` and `CUDA_MEMCPY3D`.
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
-    memory::space::{Box3, Copy, Side},
+    memory::space::{CopyPointer, CopyRegion, MemoryCopy},
     objects::array,
 };
 
-use Side::{Any, Device, Host};
+use CopyPointer::{Device, Host, Unified};
 
 /// `CU_MEMORYTYPE_ARRAY`.
 const ARRAY: u32 = 3;
@@ -90,7 +90,7 @@ impl From<Rectangle> for Body {
 
 impl Solid {
     /// Where the copy begins on this side.
-    fn place(&self, extent: Extent) -> Res<Box3> {
+    fn place(&self, extent: Extent) -> CuResult<CopyRegion> {
         if self.level != 0 {
             return Err(CuError::INVALID_VALUE);
         }
@@ -106,26 +106,26 @@ impl Solid {
         let start = match self.kind {
             1 => Host(self.host),
             2 => Device(self.device),
-            4 => Any(self.device),
+            4 => Unified(self.device),
             _ => return Err(CuError::INVALID_VALUE),
         };
         let slice = pitch.checked_mul(rows).ok_or(CuError::INVALID_VALUE)?;
         let offset = self.z.checked_mul(slice).zip(self.y.checked_mul(pitch));
         let offset = offset.and_then(|(slices, rows)| slices.checked_add(rows)?.checked_add(self.x));
         let offset = offset.ok_or(CuError::INVALID_VALUE)?;
-        Ok(Box3 { start: start.offset(offset as u64), pitch: pitch as u64, slice: slice as u64 })
+        Ok(CopyRegion { start: start.offset(offset as u64), pitch: pitch as u64, slice: slice as u64 })
     }
 }
 
 impl Body {
     /// The description of a copy: whatever its sides were, they are places in memory now.
-    pub(crate) fn of(copy: &Copy) -> Self {
+    pub(crate) fn of(copy: &MemoryCopy) -> Self {
         let size = |value| usize::try_from(value).unwrap_or(usize::MAX);
-        let solid = |place: &Box3| {
+        let solid = |place: &CopyRegion| {
             let (kind, host, device) = match place.start {
                 Host(address) => (1, address, 0),
                 Device(address) => (2, 0, address),
-                Any(address) => (4, 0, address),
+                Unified(address) => (4, 0, address),
             };
             let height = place.slice.checked_div(place.pitch).map_or(0, size);
             let pitch = size(place.pitch);
@@ -136,11 +136,11 @@ impl Body {
     }
 
     /// The copy that it describes. Fails where a side is none.
-    pub(crate) fn copy(&self) -> Res<Copy> {
+    pub(crate) fn copy(&self) -> CuResult<MemoryCopy> {
         let extent = Extent { width: self.width, height: self.height, depth: self.depth };
         let (to, from) = (self.to.place(extent)?, self.from.place(extent)?);
         let (width, rows, slices) = (self.width as u64, self.height as u64, self.depth as u64);
-        Ok(Copy { to, from, width, rows, slices })
+        Ok(MemoryCopy { to, from, width, rows, slices })
     }
 }
 

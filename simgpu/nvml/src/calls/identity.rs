@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_ulong};
 use simgpu_device::{Card, PciAddress};
 
 use super::{card, check_version, entries, handle, index, present, values, write};
-use crate::cards::Cards;
+use crate::cards::SimulatedCards;
 use crate::layout::{Device, PciInfo, PciInfoExt, PciInfoHead, version_of};
 use crate::return_code::ReturnCode;
 use crate::text;
@@ -182,7 +182,11 @@ values! {
 
 /// # Safety
 /// `device` is null or can be written.
-unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Result<(), ReturnCode> {
+unsafe fn by_index(
+    cards: &'static SimulatedCards,
+    index: u32,
+    device: *mut Device,
+) -> Result<(), ReturnCode> {
     let card = present(cards.card(index).ok_or(ReturnCode::InvalidArgument)?)?;
     // SAFETY: the caller's promise is ours.
     unsafe { write(device, handle(&card)) }
@@ -191,7 +195,7 @@ unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Re
 /// # Safety
 /// `bus_id` is null or a string; `device` is null or can be written.
 unsafe fn by_bus_id(
-    cards: &'static Cards,
+    cards: &'static SimulatedCards,
     bus_id: *const c_char,
     device: *mut Device,
 ) -> Result<(), ReturnCode> {
@@ -207,7 +211,7 @@ unsafe fn by_bus_id(
 /// # Safety
 /// `device` is null or can be written.
 unsafe fn find(
-    cards: &'static Cards,
+    cards: &'static SimulatedCards,
     device: *mut Device,
     is_wanted: impl Fn(&Card) -> bool,
 ) -> Result<(), ReturnCode> {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use simgpu_device::ProcessUse;
 
 use super::{card, check_version, entries};
-use crate::cards::Cards;
+use crate::cards::SimulatedCards;
 use crate::layout::{
     Device, ProcessDetail, ProcessDetails, ProcessInfo, ProcessInfoV1, ProcessUtilization,
     ProcessUtilizationInfo, ProcessesUtilization, version_of,
@@ -19,61 +19,61 @@ entries! {
     /// Processes that compute, in the first layout.
     fn nvmlDeviceGetComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
     fn nvmlDeviceGetComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
     fn nvmlDeviceGetComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that draw: none.
     fn nvmlDeviceGetGraphicsRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
     fn nvmlDeviceGetMPSComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// How busy each process kept the card since a moment (microseconds since 1970; at most the last second counts).
@@ -91,7 +91,7 @@ entries! {
             if list.is_null() && !count.is_null() {
                 count.write_unaligned(0);
             }
-            give(&processes, count, list)
+            write_list(&processes, count, list)
         }
     }
 
@@ -103,7 +103,7 @@ entries! {
             let asked = info.read_unaligned();
             let processes = busy(cards, device, asked.last_seen)?;
             let mut count = if asked.list.is_null() { 0 } else { asked.count };
-            let given = give(&processes, &raw mut count, asked.list);
+            let given = write_list(&processes, &raw mut count, asked.list);
             (&raw mut (*info).count).write_unaligned(count);
             given
         }
@@ -121,45 +121,45 @@ entries! {
                 _ => return Err(ReturnCode::InvalidArgument),
             };
             let mut count = if asked.list.is_null() { 0 } else { asked.count };
-            let given = give(&processes, &raw mut count, asked.list);
+            let given = write_list(&processes, &raw mut count, asked.list);
             (&raw mut (*details).count).write_unaligned(count);
             given
         }
     }
 }
 
-impl From<&Process> for ProcessInfoV1 {
-    fn from(process: &Process) -> Self {
+impl From<&ProcessReading> for ProcessInfoV1 {
+    fn from(process: &ProcessReading) -> Self {
         Self { pid: process.pid, used_memory: process.used_memory }
     }
 }
 
-impl From<&Process> for ProcessInfo {
-    fn from(process: &Process) -> Self {
-        let Process { pid, used_memory, .. } = *process;
+impl From<&ProcessReading> for ProcessInfo {
+    fn from(process: &ProcessReading) -> Self {
+        let ProcessReading { pid, used_memory, .. } = *process;
         Self { pid, used_memory, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
     }
 }
 
-impl From<&Process> for ProcessUtilization {
-    fn from(process: &Process) -> Self {
-        let Process { pid, utilization, .. } = *process;
+impl From<&ProcessReading> for ProcessUtilization {
+    fn from(process: &ProcessReading) -> Self {
+        let ProcessReading { pid, utilization, .. } = *process;
         let memory = utilization / 2;
         Self { pid, time_stamp: now(), multiprocessors: utilization, memory, encoder: 0, decoder: 0 }
     }
 }
 
-impl From<&Process> for ProcessUtilizationInfo {
-    fn from(process: &Process) -> Self {
-        let Process { pid, utilization, .. } = *process;
+impl From<&ProcessReading> for ProcessUtilizationInfo {
+    fn from(process: &ProcessReading) -> Self {
+        let ProcessReading { pid, utilization, .. } = *process;
         let memory = utilization / 2;
         Self { time_stamp: now(), pid, multiprocessors: utilization, memory, ..Self::default() }
     }
 }
 
-impl From<&Process> for ProcessDetail {
-    fn from(process: &Process) -> Self {
-        let Process { pid, used_memory, .. } = *process;
+impl From<&ProcessReading> for ProcessDetail {
+    fn from(process: &ProcessReading) -> Self {
+        let ProcessReading { pid, used_memory, .. } = *process;
         Self {
             pid,
             used_memory,
@@ -171,7 +171,7 @@ impl From<&Process> for ProcessDetail {
 }
 
 /// A process that can be seen from here.
-struct Process {
+struct ProcessReading {
     pid: u32,
     /// Bytes.
     used_memory: u64,
@@ -186,19 +186,23 @@ fn now() -> u64 {
 }
 
 /// Those that the caller's pid namespace has no number for are left out.
-fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, ReturnCode> {
+fn computing(cards: &'static SimulatedCards, device: Device) -> Result<Vec<ProcessReading>, ReturnCode> {
     Ok(visible(card(cards, device)?.processes()))
 }
 
-fn visible(processes: Vec<ProcessUse>) -> Vec<Process> {
+fn visible(processes: Vec<ProcessUse>) -> Vec<ProcessReading> {
     let visible = |one: ProcessUse| {
-        Some(Process { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
+        Some(ProcessReading { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
     };
     processes.into_iter().filter_map(visible).collect()
 }
 
 /// The processes that the card worked for since a moment (microseconds since 1970).
-fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process>, ReturnCode> {
+fn busy(
+    cards: &'static SimulatedCards,
+    device: Device,
+    since: u64,
+) -> Result<Vec<ProcessReading>, ReturnCode> {
     let card = card(cards, device)?;
     let ago = now().saturating_sub(since).saturating_mul(1000);
     let mut processes = visible(card.processes_since(simgpu_device::now_ns().saturating_sub(ago)));
@@ -211,8 +215,8 @@ fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process
 ///
 /// # Safety
 /// `count` is null or can be read and written; `list` is null or has room for `*count` entries.
-unsafe fn give<T: for<'a> From<&'a Process>>(
-    processes: &[Process],
+unsafe fn write_list<T: for<'a> From<&'a ProcessReading>>(
+    processes: &[ProcessReading],
     count: *mut u32,
     list: *mut T,
 ) -> Result<(), ReturnCode> {

@@ -7,13 +7,13 @@ use crate::{
         entry::{entry, put, read, read_list},
         graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         event::EVENTS,
         graph::{
             GRAPHS, add, can_free, change_edges, copy, create, destroy, destroy_node, graph,
-            node::Work,
+            node::NodeWork,
             owner,
             user_object::{self, USER_OBJECTS, UserObject},
             with_node,
@@ -26,7 +26,7 @@ use crate::{
 type List = *const Handle;
 
 /// Adds a node of checked work.
-unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: Work) -> Res {
+unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: NodeWork) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let after = read_list(after, count)?;
@@ -38,13 +38,13 @@ unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, w
 }
 
 /// Checks what work needs besides its own parameters.
-fn checked(handle: Handle, work: Work) -> Res<Work> {
+fn checked(handle: Handle, work: NodeWork) -> CuResult<NodeWork> {
     match work {
-        Work::Child(child) => copy(child).map(Work::Child),
-        Work::Wait(event) | Work::Record(event) if EVENTS.find(event).is_none() => {
+        NodeWork::Child(child) => copy(child).map(NodeWork::Child),
+        NodeWork::Wait(event) | NodeWork::Record(event) if EVENTS.find(event).is_none() => {
             Err(CuError::INVALID_VALUE)
         }
-        Work::Free(pointer) if !can_free(handle, pointer)? => Err(CuError::INVALID_VALUE),
+        NodeWork::Free(pointer) if !can_free(handle, pointer)? => Err(CuError::INVALID_VALUE),
         work => Ok(work),
     }
 }
@@ -55,13 +55,13 @@ unsafe fn add_described(
     after: List,
     count: usize,
     described: *mut Parameters,
-) -> Res {
+) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let mut parameters = read(described)?;
         let work = parameters.work()?;
         let memory = match &work {
-            Work::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
+            NodeWork::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
             _ => None,
         };
         add_node(out, graph, after, count, work)?;
@@ -79,12 +79,12 @@ unsafe fn add_allocation(
     after: List,
     count: usize,
     described: *mut Allocation,
-) -> Res {
+) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let mut allocation = read(described)?;
         let work = allocation.work()?;
-        let pointer = if let Work::Allocate(memory) = &work { memory.base } else { 0 };
+        let pointer = if let NodeWork::Allocate(memory) = &work { memory.base } else { 0 };
         add_node(out, graph, after, count, work)?;
         allocation.pointer = pointer;
         put(described, allocation)
@@ -92,7 +92,7 @@ unsafe fn add_allocation(
 }
 
 /// Writes a list: without room for one only how long it is.
-unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> Res {
+unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult {
     // SAFETY: the driver API's contract: room for as many as the count says.
     unsafe {
         let room = read(count)?;
@@ -106,7 +106,7 @@ unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> Res {
     }
 }
 
-unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> Res {
+unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> CuResult {
     let (first, second): (Vec<_>, Vec<_>) = graph(handle)?.edges().into_iter().unzip();
     // SAFETY: the driver API's contract: both lists have the same room.
     unsafe {
@@ -119,16 +119,16 @@ unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: 
     }
 }
 
-fn dependents(node: Handle) -> Res<Vec<Handle>> {
+fn dependents(node: Handle) -> CuResult<Vec<Handle>> {
     let edges = graph(owner(node)?)?.edges();
     Ok(edges.into_iter().filter(|(first, _)| *first == node).map(|(_, second)| second).collect())
 }
 
-fn dependencies(node: Handle) -> Res<Vec<Handle>> {
+fn dependencies(node: Handle) -> CuResult<Vec<Handle>> {
     with_node(node, |node| Ok(node.after.clone()))
 }
 
-unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> Res {
+unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> CuResult {
     // SAFETY: the driver API's contract.
     let (from, to) = unsafe { (read_list(from, count)?, read_list(to, count)?) };
     let edges: Vec<_> = from.into_iter().zip(to).collect();
@@ -176,16 +176,16 @@ entry! {
         add_node(out, graph, after, count, read(host)?.work()?)
     }
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: List, count: usize, child: Handle) {
-        add_node(out, graph, after, count, Work::Child(child))
+        add_node(out, graph, after, count, NodeWork::Child(child))
     }
     cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, after: List, count: usize) {
-        add_node(out, graph, after, count, Work::Empty)
+        add_node(out, graph, after, count, NodeWork::Empty)
     }
     cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, after: List, count: usize, event: Handle) {
-        add_node(out, graph, after, count, Work::Record(event))
+        add_node(out, graph, after, count, NodeWork::Record(event))
     }
     cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, after: List, count: usize, event: Handle) {
-        add_node(out, graph, after, count, Work::Wait(event))
+        add_node(out, graph, after, count, NodeWork::Wait(event))
     }
     cuGraphAddMemAllocNode(
         out: *mut Handle,
@@ -195,7 +195,7 @@ entry! {
         allocation: *mut Allocation,
     ) { add_allocation(out, graph, after, count, allocation) }
     cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: List, count: usize, pointer: u64) {
-        add_node(out, graph, after, count, Work::Free(pointer))
+        add_node(out, graph, after, count, NodeWork::Free(pointer))
     }
     cuGraphAddNode(
         out: *mut Handle,
@@ -309,11 +309,11 @@ entry! {
         if flags != 1 {
             user_object::retain(object, count)?;
         }
-        graph.kept.add(object, count);
+        graph.retained.add(object, count);
         Ok(())
     }
     cuGraphReleaseUserObject(graph: Handle, object: Handle, count: u32) {
-        GRAPHS.get(graph)?.kept.forget(object, count)?;
+        GRAPHS.get(graph)?.retained.forget(object, count)?;
         user_object::release(object, count)
     }
 }

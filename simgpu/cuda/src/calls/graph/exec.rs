@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use crate::{
     calls::entry::{entry, put, read},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         graph_exec::{EXECUTABLES, executable, instantiate},
@@ -35,7 +35,7 @@ struct UpdateResult {
 const UPLOAD: u64 = 2;
 const FAILED: i32 = 1;
 
-unsafe fn make_ready(out: *mut Handle, graph: Handle, flags: u64) -> Res {
+unsafe fn make_ready(out: *mut Handle, graph: Handle, flags: u64) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -43,7 +43,7 @@ unsafe fn make_ready(out: *mut Handle, graph: Handle, flags: u64) -> Res {
     unsafe { put(out, instantiate(graph, flags)?) }
 }
 
-fn launch(handle: Handle, stream: Handle) -> Res {
+fn launch(handle: Handle, stream: Handle) -> CuResult {
     let (executable, target) = (executable(handle)?, target(stream)?);
     if target.is_capturing() {
         return Err(CuError::STREAM_CAPTURE_UNSUPPORTED);
@@ -51,7 +51,7 @@ fn launch(handle: Handle, stream: Handle) -> Res {
     executable.launch(&target)
 }
 
-fn upload(handle: Handle, stream: Handle) -> Res {
+fn upload(handle: Handle, stream: Handle) -> CuResult {
     let executable = executable(handle)?;
     target(stream)?.not_capturing()?;
     executable.upload()
@@ -62,7 +62,7 @@ unsafe fn make_ready_with(
     graph: Handle,
     parameters: *mut InstantiateParameters,
     which: fn(Handle) -> Handle,
-) -> Res {
+) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let mut given = read(parameters)?;
@@ -80,11 +80,11 @@ unsafe fn make_ready_with(
 }
 
 /// Updates an executable graph; says how it went and which node was in the way.
-fn update(handle: Handle, graph: Handle) -> Res<(u32, Handle)> {
+fn update(handle: Handle, graph: Handle) -> CuResult<(u32, Handle)> {
     Ok(executable(handle)?.update(graph)?.err().unwrap_or((0, 0)))
 }
 
-const fn verdict(result: u32) -> Res {
+const fn verdict(result: u32) -> CuResult {
     if result == 0 { Ok(()) } else { Err(CuError::GRAPH_EXEC_UPDATE_FAILURE) }
 }
 

@@ -5,27 +5,27 @@ use crate::{
         entry::{entry, put, read},
         graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         event::EVENTS,
-        graph::{copy, destroy, node::Work, with_node},
+        graph::{copy, destroy, node::NodeWork, with_node},
         graph_exec::executable,
         memcpy3d::Body,
     },
 };
 
 /// The work of a node, which must be of the kind that `wanted` finds.
-fn found<T>(node: Handle, wanted: impl FnOnce(&Work) -> Option<T>) -> Res<T> {
+fn found<T>(node: Handle, wanted: impl FnOnce(&NodeWork) -> Option<T>) -> CuResult<T> {
     with_node(node, |node| wanted(&node.work).ok_or(CuError::INVALID_VALUE))
 }
 
 /// Puts new work of the same kind in the place of a node's. Memory nodes can't be changed.
-fn replace(old: &mut Work, new: Work) -> Res {
-    if old.kind() != new.kind() || matches!(new, Work::Allocate(_) | Work::Free(_)) {
+fn replace(old: &mut NodeWork, new: NodeWork) -> CuResult {
+    if old.kind() != new.kind() || matches!(new, NodeWork::Allocate(_) | NodeWork::Free(_)) {
         return Err(CuError::INVALID_VALUE);
     }
-    if let Work::Wait(event) | Work::Record(event) = new
+    if let NodeWork::Wait(event) | NodeWork::Record(event) = new
         && EVENTS.find(event).is_none()
     {
         return Err(CuError::INVALID_VALUE);
@@ -34,23 +34,23 @@ fn replace(old: &mut Work, new: Work) -> Res {
     Ok(())
 }
 
-fn set(node: Handle, work: Work) -> Res {
+fn set(node: Handle, work: NodeWork) -> CuResult {
     with_node(node, |node| replace(&mut node.work, work))
 }
 
 /// As [`set`], in an executable graph only.
-fn set_in(handle: Handle, node: Handle, work: Work) -> Res {
+fn set_in(handle: Handle, node: Handle, work: NodeWork) -> CuResult {
     executable(handle)?.with_step(node, |step| match work {
-        Work::Child(_) => Err(CuError::NOT_SUPPORTED),
+        NodeWork::Child(_) => Err(CuError::NOT_SUPPORTED),
         work => replace(&mut step.work, work),
     })
 }
 
-fn kernel_of(node: Handle) -> Res<KernelV2> {
-    found(node, |work| if let Work::Kernel(launch) = work { Some(KernelV2::of(launch)) } else { None })
+fn kernel_of(node: Handle) -> CuResult<KernelV2> {
+    found(node, |work| if let NodeWork::Kernel(launch) = work { Some(KernelV2::of(launch)) } else { None })
 }
 
-fn set_child(handle: Handle, node: Handle, child: Handle) -> Res {
+fn set_child(handle: Handle, node: Handle, child: Handle) -> CuResult {
     let copied = copy(child)?;
     let set = executable(handle)?.set_child(node, copied);
     destroy(copied)?;
@@ -58,8 +58,8 @@ fn set_child(handle: Handle, node: Handle, child: Handle) -> Res {
 }
 
 /// Whether a node can be switched off: kernels, copies and fills can.
-const fn can_be_disabled(work: &Work) -> bool {
-    matches!(work, Work::Kernel(_) | Work::Copy(..) | Work::Fill(_))
+const fn can_be_disabled(work: &NodeWork) -> bool {
+    matches!(work, NodeWork::Kernel(_) | NodeWork::Copy(..) | NodeWork::Fill(_))
 }
 
 entry! {
@@ -71,40 +71,40 @@ entry! {
     cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const KernelV2) { set(node, read(kernel)?.work()?) }
     cuGraphMemcpyNodeGetParams(node: Handle, out: *mut Body) {
         let body = found(node, |work| match work {
-            Work::Copy(copy, body) => Some(params::described(copy, body.as_deref())),
+            NodeWork::Copy(copy, body) => Some(params::described(copy, body.as_deref())),
             _ => None,
         })?;
         put(out, body)
     }
     cuGraphMemcpyNodeSetParams(node: Handle, body: *const Body) { set(node, params::copy(read(body)?)?) }
     cuGraphMemsetNodeGetParams(node: Handle, out: *mut Set) {
-        put(out, found(node, |work| if let Work::Fill(fill) = work { Some(Set::of(fill)) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Fill(fill) = work { Some(Set::of(fill)) } else { None })?)
     }
     cuGraphMemsetNodeSetParams(node: Handle, fill: *const Set) { set(node, read(fill)?.work()?) }
     cuGraphHostNodeGetParams(node: Handle, out: *mut Host) {
-        put(out, found(node, |work| if let Work::Call(call) = work { Some(Host::of(call)) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Call(call) = work { Some(Host::of(call)) } else { None })?)
     }
     cuGraphHostNodeSetParams(node: Handle, host: *const Host) { set(node, read(host)?.work()?) }
     cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Child(child) = work { Some(*child) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Child(child) = work { Some(*child) } else { None })?)
     }
     cuGraphEventRecordNodeGetEvent(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Record(event) = work { Some(*event) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Record(event) = work { Some(*event) } else { None })?)
     }
-    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Record(event)) }
+    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle) { set(node, NodeWork::Record(event)) }
     cuGraphEventWaitNodeGetEvent(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Wait(event) = work { Some(*event) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Wait(event) = work { Some(*event) } else { None })?)
     }
-    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Wait(event)) }
+    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, NodeWork::Wait(event)) }
     cuGraphMemAllocNodeGetParams(node: Handle, out: *mut Allocation) {
         let allocation = found(node, |work| match work {
-            Work::Allocate(memory) => Some(Allocation::of(memory)),
+            NodeWork::Allocate(memory) => Some(Allocation::of(memory)),
             _ => None,
         })?;
         put(out, allocation)
     }
     cuGraphMemFreeNodeGetParams(node: Handle, out: *mut u64) {
-        put(out, found(node, |work| if let Work::Free(pointer) = work { Some(*pointer) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Free(pointer) = work { Some(*pointer) } else { None })?)
     }
     cuGraphNodeGetParams(node: Handle, out: *mut Parameters) {
         put(out, found(node, |work| Some(Parameters::of(work)))?)
@@ -151,14 +151,14 @@ entry! {
         set_child(handle, node, child)
     }
     cuGraphExecEventRecordNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
-        set_in(handle, node, Work::Record(event))
+        set_in(handle, node, NodeWork::Record(event))
     }
     cuGraphExecEventWaitNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
-        set_in(handle, node, Work::Wait(event))
+        set_in(handle, node, NodeWork::Wait(event))
     }
     cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const Parameters) {
         match read(described)?.work()? {
-            Work::Child(child) => set_child(handle, node, child),
+            NodeWork::Child(child) => set_child(handle, node, child),
             work => set_in(handle, node, work),
         }
     }

@@ -5,16 +5,16 @@ use std::{ffi::c_void, sync::Arc};
 use crate::{
     calls::memory_pool::{Access, Properties},
     device::host_call::HostCall,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{
         graph_memory::GraphMemory,
-        space::{self, Fill},
+        space::{self, MemoryFill},
     },
     objects::{
         context::{context, current},
-        graph::node::Work,
-        launch::{Launch, Shape},
+        graph::node::NodeWork,
+        launch::{Launch, LaunchShape},
         memcpy3d::Body,
     },
 };
@@ -96,17 +96,17 @@ pub(crate) struct Parameters {
 
 impl KernelV2 {
     /// The kernel as work of the context that it names, or of the current one.
-    pub(crate) unsafe fn work(&self) -> Res<Work> {
+    pub(crate) unsafe fn work(&self) -> CuResult<NodeWork> {
         let context = if self.context == 0 { current()? } else { context(self.context)? };
         let Kernel { function, grid, block, shared, parameters, extra } = self.kernel;
         let function = if function == 0 { self.instead } else { function };
-        let shape = Shape { grid, block, shared, cooperative: false };
+        let shape = LaunchShape { grid, block, shared, cooperative: false };
         // SAFETY: the driver API's contract.
-        Ok(Work::Kernel(unsafe { Launch::prepare(&context, function, shape, parameters, extra)? }))
+        Ok(NodeWork::Kernel(unsafe { Launch::prepare(&context, function, shape, parameters, extra)? }))
     }
 
     pub(crate) fn of(launch: &Launch) -> Self {
-        let Shape { grid, block, shared, .. } = launch.shape;
+        let LaunchShape { grid, block, shared, .. } = launch.shape;
         let (parameters, extra) = (launch.arguments.addresses(), std::ptr::null_mut());
         let kernel = Kernel { function: launch.function, grid, block, shared, parameters, extra };
         Self { kernel, instead: 0, context: 0 }
@@ -124,17 +124,17 @@ impl From<Kernel> for KernelV2 {
 }
 
 impl Set {
-    pub(crate) fn work(&self) -> Res<Work> {
+    pub(crate) fn work(&self) -> CuResult<NodeWork> {
         let Self { to, pitch, value, element, width, height } = *self;
         if !matches!(element, 1 | 2 | 4) || width == 0 || height == 0 {
             return Err(CuError::INVALID_VALUE);
         }
         let (count, rows, pitch) = (width as u64, height as u64, pitch as u64);
         let unit = u64::from(element);
-        Ok(Work::Fill(Fill { to, pattern: value.to_le_bytes(), unit, count, rows, pitch }))
+        Ok(NodeWork::Fill(MemoryFill { to, pattern: value.to_le_bytes(), unit, count, rows, pitch }))
     }
 
-    pub(crate) fn of(fill: &Fill) -> Self {
+    pub(crate) fn of(fill: &MemoryFill) -> Self {
         let size = |value| usize::try_from(value).unwrap_or(usize::MAX);
         Self {
             to: fill.to,
@@ -148,9 +148,9 @@ impl Set {
 }
 
 impl Host {
-    pub(crate) fn work(&self) -> Res<Work> {
+    pub(crate) fn work(&self) -> CuResult<NodeWork> {
         let function = self.function.ok_or(CuError::INVALID_VALUE)?;
-        Ok(Work::Call(HostCall { function, argument: self.argument }))
+        Ok(NodeWork::Call(HostCall { function, argument: self.argument }))
     }
 
     pub(crate) const fn of(call: &HostCall) -> Self {
@@ -159,11 +159,11 @@ impl Host {
 }
 
 impl Allocation {
-    pub(crate) fn work(&self) -> Res<Work> {
+    pub(crate) fn work(&self) -> CuResult<NodeWork> {
         if self.pool.handle_types != 0 {
             return Err(CuError::INVALID_VALUE);
         }
-        Ok(Work::Allocate(GraphMemory::new(self.size as u64, self.pool.device()?)?))
+        Ok(NodeWork::Allocate(GraphMemory::new(self.size as u64, self.pool.device()?)?))
     }
 
     pub(crate) fn of(memory: &GraphMemory) -> Self {
@@ -178,13 +178,13 @@ impl Allocation {
 }
 
 /// The description of a copy: the program's, if it gave one.
-pub(crate) fn described(copy: &space::Copy, body: Option<&Body>) -> Body {
+pub(crate) fn described(copy: &space::MemoryCopy, body: Option<&Body>) -> Body {
     body.copied().unwrap_or_else(|| Body::of(copy))
 }
 
 /// A copy with the description that the program gave.
-pub(crate) fn copy(body: Body) -> Res<Work> {
-    Ok(Work::Copy(body.copy()?, Some(Box::new(body))))
+pub(crate) fn copy(body: Body) -> CuResult<NodeWork> {
+    Ok(NodeWork::Copy(body.copy()?, Some(Box::new(body))))
 }
 
 impl Parameters {
@@ -204,39 +204,41 @@ impl Parameters {
     }
 
     /// The work that it describes. A child graph is the program's own here, and is copied by whoever adds it.
-    pub(crate) unsafe fn work(&self) -> Res<Work> {
+    pub(crate) unsafe fn work(&self) -> CuResult<NodeWork> {
         match self.kind {
             // SAFETY: the driver API's contract.
             0 => unsafe { self.body::<KernelV2>().work() },
             1 => copy(self.body::<Memcpy>().copy),
             2 => self.body::<Set>().work(),
             3 => self.body::<Host>().work(),
-            4 => Ok(Work::Child(self.body())),
-            5 => Ok(Work::Empty),
-            6 => Ok(Work::Wait(self.body())),
-            7 => Ok(Work::Record(self.body())),
+            4 => Ok(NodeWork::Child(self.body())),
+            5 => Ok(NodeWork::Empty),
+            6 => Ok(NodeWork::Wait(self.body())),
+            7 => Ok(NodeWork::Record(self.body())),
             10 => self.body::<Allocation>().work(),
-            11 => Ok(Work::Free(self.body())),
+            11 => Ok(NodeWork::Free(self.body())),
             8 | 9 | 12 | 13 => Err(CuError::NOT_SUPPORTED),
             _ => Err(CuError::INVALID_VALUE),
         }
     }
 
     /// The description of work.
-    pub(crate) fn of(work: &Work) -> Self {
+    pub(crate) fn of(work: &NodeWork) -> Self {
         let kind = work.kind();
         match work {
-            Work::Kernel(launch) => Self::put(kind, KernelV2::of(launch)),
-            Work::Copy(copy, body) => {
+            NodeWork::Kernel(launch) => Self::put(kind, KernelV2::of(launch)),
+            NodeWork::Copy(copy, body) => {
                 let copy = described(copy, body.as_deref());
                 Self::put(kind, Memcpy { flags: 0, reserved: 0, context: 0, copy })
             }
-            Work::Fill(fill) => Self::put(kind, Set::of(fill)),
-            Work::Call(call) => Self::put(kind, Host::of(call)),
-            Work::Child(handle) | Work::Wait(handle) | Work::Record(handle) => Self::put(kind, *handle),
-            Work::Empty => Self::put(kind, 0_u64),
-            Work::Allocate(memory) => Self::put(kind, Allocation::of(memory)),
-            Work::Free(pointer) => Self::put(kind, *pointer),
+            NodeWork::Fill(fill) => Self::put(kind, Set::of(fill)),
+            NodeWork::Call(call) => Self::put(kind, Host::of(call)),
+            NodeWork::Child(handle) | NodeWork::Wait(handle) | NodeWork::Record(handle) => {
+                Self::put(kind, *handle)
+            }
+            NodeWork::Empty => Self::put(kind, 0_u64),
+            NodeWork::Allocate(memory) => Self::put(kind, Allocation::of(memory)),
+            NodeWork::Free(pointer) => Self::put(kind, *pointer),
         }
     }
 

@@ -13,18 +13,18 @@ use crate::{
     handles::{Handle, fresh},
     memory::{
         graph_memory::GraphMemory,
-        space::{Copy, Fill},
+        space::{MemoryCopy, MemoryFill},
     },
-    objects::{job::Job, launch::Launch, memcpy3d::Body},
+    objects::{launch::Launch, memcpy3d::Body, stream_work::StreamWork},
 };
 
 /// What a node does.
 #[derive(Debug, Clone)]
-pub(crate) enum Work {
+pub(crate) enum NodeWork {
     Kernel(Arc<Launch>),
     /// With the description that the program gave, if it gave one.
-    Copy(Copy, Option<Box<Body>>),
-    Fill(Fill),
+    Copy(MemoryCopy, Option<Box<Body>>),
+    Fill(MemoryFill),
     Call(HostCall),
     /// A whole graph, which belongs to the node.
     Child(Handle),
@@ -39,13 +39,13 @@ pub(crate) enum Work {
 
 /// A node.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub(crate) struct GraphNode {
     pub(crate) handle: Handle,
     /// The node that it is a copy of, or 0.
     pub(crate) original: Handle,
     /// Its number, never used twice in a process.
     pub(crate) number: u32,
-    pub(crate) work: Work,
+    pub(crate) work: NodeWork,
     /// What has to be done before it.
     pub(crate) after: Vec<Handle>,
     /// `CUkernelNodeAttrValue`s: kept, and given back when asked.
@@ -54,14 +54,14 @@ pub(crate) struct Node {
 
 static NUMBERS: AtomicU32 = AtomicU32::new(1);
 
-impl Node {
-    pub(crate) fn new(work: Work, after: Vec<Handle>) -> Self {
+impl GraphNode {
+    pub(crate) fn new(work: NodeWork, after: Vec<Handle>) -> Self {
         let number = NUMBERS.fetch_add(1, Relaxed);
         Self { handle: fresh(), original: 0, number, work, after, attributes: BTreeMap::new() }
     }
 }
 
-impl Work {
+impl NodeWork {
     /// `CUgraphNodeType`.
     pub(crate) const fn kind(&self) -> u32 {
         match self {
@@ -79,13 +79,13 @@ impl Work {
     }
 }
 
-impl From<Job> for Work {
-    fn from(job: Job) -> Self {
+impl From<StreamWork> for NodeWork {
+    fn from(job: StreamWork) -> Self {
         match job {
-            Job::Kernel(launch) => Self::Kernel(launch),
-            Job::Copy(copy) => Self::Copy(copy, None),
-            Job::Fill(fill) => Self::Fill(fill),
-            Job::Call(call) => Self::Call(call),
+            StreamWork::Kernel(launch) => Self::Kernel(launch),
+            StreamWork::Copy(copy) => Self::Copy(copy, None),
+            StreamWork::Fill(fill) => Self::Fill(fill),
+            StreamWork::Call(call) => Self::Call(call),
         }
     }
 }

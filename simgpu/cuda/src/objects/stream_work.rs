@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::{
     device::host_call::HostCall,
-    memory::space::{Copy, Fill},
+    memory::space::{MemoryCopy, MemoryFill},
     objects::launch::Launch,
 };
 
 /// One piece of work for a stream.
 #[derive(Debug, Clone)]
-pub(crate) enum Job {
+pub(crate) enum StreamWork {
     Kernel(Arc<Launch>),
-    Copy(Copy),
-    Fill(Fill),
+    Copy(MemoryCopy),
+    Fill(MemoryFill),
     Call(HostCall),
 }
