@@ -54,6 +54,17 @@ pub enum PodPhase {
     Finished,
 }
 
+impl PodPhase {
+    /// From `status.phase`, as Kubernetes writes it. A phase of another name (`Unknown`) may still hold something.
+    pub fn of(phase: Option<&str>) -> Self {
+        match phase {
+            None | Some("Pending") => Self::Pending,
+            Some("Succeeded" | "Failed") => Self::Finished,
+            Some(_) => Self::Running,
+        }
+    }
+}
+
 /// A pod, as far as the stock depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockPod {

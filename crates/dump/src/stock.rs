@@ -26,7 +26,7 @@ pub fn read_nodes(source: impl Read, mut each: impl FnMut(StockNode)) -> Result<
 
 /// Reads a dump of pods, as [`read_nodes`] reads one of nodes.
 pub fn read_pods(source: impl Read, mut each: impl FnMut(StockPod)) -> Result<(), DumpError> {
-    document::read::<pod::StockPods>(source, &mut |object| {
+    document::read::<pod::Pods>(source, &mut |object| {
         each(object.into_pod()?);
         Ok(())
     })

@@ -39,7 +39,7 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
     if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
         return Err(BindError::Bound(node));
     }
-    let demand = demand::of_object(&pod)?;
+    let demand = demand::of(&pod)?;
     let card = {
         let mut cluster = extender.cluster();
         cluster.sought(&asked.uid);

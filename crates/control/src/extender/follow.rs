@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use futures::StreamExt as _;
 use gpupool_core::placement::{Card, PlacementNode, PlacementPod};
 use gpupool_core::pool::CardUuid;
-use gpupool_core::sharing::names::{
-    CARD_ANNOTATION, POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION,
-};
+use gpupool_core::sharing::names::{POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION};
 use gpupool_core::sharing::{self, Policy, PoolCard};
+use gpupool_k8s::pod::{self, has_finished};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
@@ -89,17 +88,14 @@ fn take_pod(extender: &Extender, listed: &mut Listed, event: Event<Pod>) {
 }
 
 fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if has_finished(pod) {
         cluster.pod_gone(uid);
         return;
     }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let facts = node.and_then(|node| {
-        let demand = demand::of_object(pod).ok()?;
-        let annotations = pod.metadata.annotations.as_ref();
-        let card = annotations.and_then(|annotations| annotations.get(CARD_ANNOTATION));
-        Some(PlacementPod { node, demand, card: card.map(|uuid| CardUuid::from(uuid.as_str())) })
+        let demand = demand::of(pod).ok()?;
+        Some(PlacementPod { node, demand, card: pod::card(pod) })
     });
     cluster.pod_seen(uid, facts);
 }

@@ -12,9 +12,9 @@ use crate::error::{ObjectError, ResourceError};
 use crate::fields::{AllKeys, RawResources, object};
 
 /// Pods, as far as the stock reads them.
-pub(super) struct StockPods;
+pub(super) struct Pods;
 
-impl ObjectPart for StockPods {
+impl ObjectPart for Pods {
     type Part<'a> = PodObject<'a>;
 
     const KIND: &'static str = "Pod";
@@ -166,11 +166,7 @@ impl PodObject<'_> {
             // A single pod from a manifest has none yet.
             namespace: metadata.namespace.unwrap_or_else(|| "default".to_owned()),
             name,
-            phase: match status.phase.as_deref() {
-                None | Some("Pending") => PodPhase::Pending,
-                Some("Succeeded" | "Failed") => PodPhase::Finished,
-                Some(_) => PodPhase::Running,
-            },
+            phase: PodPhase::of(status.phase.as_deref()),
             requests,
             scheduler_message: status
                 .conditions
