@@ -95,6 +95,11 @@ fn narrow(side: usize) -> u32 {
     u32::try_from(side).unwrap_or(u32::MAX)
 }
 
+/// Makes an array.
+///
+/// # Safety
+/// `out` is null or valid for a write, `descriptor` is null or valid for a read of `T`; neither need be
+/// aligned.
 unsafe fn create<T: Into<ArrayDescriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> CuResult {
     current()?;
     if out.is_null() {
@@ -104,6 +109,10 @@ unsafe fn create<T: Into<ArrayDescriptor> + Copy>(out: *mut Handle, descriptor: 
     unsafe { put(out, array::create(read(descriptor)?.into())?) }
 }
 
+/// Writes what memory an array needs that was made without any.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn requirements(
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     descriptor: &ArrayDescriptor,
@@ -126,6 +135,10 @@ unsafe fn requirements(
     }
 }
 
+/// Writes how a sparse array is divided.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn sparse(
     out: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     descriptor: &ArrayDescriptor,
@@ -192,6 +205,10 @@ fn map_one(info: &CUarrayMapInfo) -> CuResult {
     }
 }
 
+/// Maps or unmaps parts of sparse arrays.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` values; it need not be aligned.
 unsafe fn map(list: *const CUarrayMapInfo, count: u32, stream: Handle) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use gpupool_nvidia::cuda::CUDA_SUCCESS;
 use simgpu_device::Fault;
 
 use crate::{
@@ -16,7 +17,7 @@ pub(crate) fn run_early(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
         body()
     }));
     match answer {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => CUDA_SUCCESS,
         Ok(Err(error)) => error.0,
         // A panic is a defect of ours, but the program's stack is no place for it.
         Err(_) => CuError::UNKNOWN.0,
@@ -38,7 +39,7 @@ fn apply_ordered_fault(name: &str) -> CuResult {
         return Ok(());
     }
     match faults.fault_for_call(name) {
-        None | Some(Fault::Answer(0)) => Ok(()),
+        None | Some(Fault::Answer(CUDA_SUCCESS)) => Ok(()),
         Some(Fault::Answer(code)) => Err(CuError(code)),
         Some(Fault::Slow(time)) => {
             std::thread::sleep(time);

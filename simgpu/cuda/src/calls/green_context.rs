@@ -8,7 +8,10 @@ use gpupool_nvidia::cuda::{
 };
 
 use crate::{
-    calls::entry::{entry, put, read, read_list},
+    calls::{
+        context::SECOND_API,
+        entry::{entry, put, read, read_list},
+    },
     device::initialised::initialised,
     error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
@@ -87,6 +90,10 @@ fn whole(device: i32, kind: CUdevResourceType) -> CuResult<Multiprocessors> {
 }
 
 /// Splits multiprocessors into groups of at least `least`: as many as are wanted and there are.
+///
+/// # Safety
+/// `input` is null or valid for a read, `groups` for a read and a write, `remaining` for a write; `out` is
+/// null or valid for writes of `*groups` resources. None need be aligned.
 unsafe fn split(
     out: *mut CUdevResource,
     groups: *mut u32,
@@ -186,7 +193,7 @@ entry! {
         if multiprocessors.count > whole(device, CU_DEV_RESOURCE_TYPE_SM)?.count {
             return Err(CuError::INVALID_RESOURCE_CONFIGURATION);
         }
-        let context = Context::create(fresh(), device, 0, 3020, false)?.handle;
+        let context = Context::create(fresh(), device, 0, SECOND_API, false)?.handle;
         put(out, GREENS.add(GreenContext { context, multiprocessors }))
     }
     cuGreenCtxDestroy(handle: Handle) {

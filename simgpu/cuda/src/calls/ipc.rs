@@ -23,6 +23,10 @@ fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     Ok(IpcHandle::new(ipc::MEMORY, &segment, found.size))
 }
 
+/// Opens memory of another process.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn open_memory(out: *mut u64, token: IpcHandle, flags: u32) -> CuResult {
     if out.is_null() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuError::INVALID_VALUE);

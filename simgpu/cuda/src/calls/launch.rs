@@ -49,6 +49,11 @@ pub(crate) unsafe fn launch(
     target.take_time(time)
 }
 
+/// Launches as a configuration says.
+///
+/// # Safety
+/// `config` is null or valid for a read, and its `attrs` for reads of `numAttrs` attributes; the parameters
+/// are as for [`launch`].
 unsafe fn launch_with(
     config: *const CUlaunchConfig,
     which: fn(Handle) -> Handle,
@@ -79,6 +84,9 @@ const MULTI_DEVICE_FLAGS: u32 = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUN
     | CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
 
 /// Launches a kernel on several devices, each in a stream of its own.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` launches, each with parameters as for [`launch`].
 unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);

@@ -86,6 +86,11 @@ fn free(pointer: u64, stream: Handle) -> CuResult {
 const REUSE_FIRST: CUmemPool_attribute = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
 const REUSE_LAST: CUmemPool_attribute = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 
+/// Writes an attribute of a pool.
+///
+/// # Safety
+/// `value` is null or valid for a write of the attribute's type: 4 or 8 bytes, as [`CUmemPool_attribute`]
+/// says.
 unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CuResult {
     let levels = pool.levels();
     let wide = match attribute {
@@ -114,6 +119,11 @@ unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value
     unsafe { put(value.cast(), wide) }
 }
 
+/// Sets an attribute of a pool.
+///
+/// # Safety
+/// `value` is null or valid for a read of the attribute's type: 4 or 8 bytes, as [`CUmemPool_attribute`]
+/// says.
 unsafe fn set_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value: *const c_void) -> CuResult {
     // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
     unsafe {

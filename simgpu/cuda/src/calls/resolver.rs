@@ -50,6 +50,11 @@ extern "C" fn extra() -> i32 {
     0
 }
 
+/// Writes the address of an entry point.
+///
+/// # Safety
+/// `name` is null or a string that ends with a zero byte; `code` and `status` are each null or valid for a
+/// write.
 unsafe fn resolve(
     name: *const c_char,
     code: *mut *mut c_void,

@@ -8,7 +8,7 @@ use gpupool_nvidia::cuda::{
     CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
     CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WRITE_VALUE_64,
     CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_WAIT_VALUE_GEQ,
-    CU_STREAM_WAIT_VALUE_NOR, CUstreamBatchMemOpParams,
+    CU_STREAM_WAIT_VALUE_NOR, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, CUstreamBatchMemOpParams,
 };
 
 use crate::{
@@ -63,6 +63,10 @@ const fn narrow(value: u64) -> u32 {
     value as u32
 }
 
+/// Waits for a value in memory.
+///
+/// # Safety
+/// `awaited` is an [`Awaited`] that [`wait`] boxed, and nobody else's.
 unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     // SAFETY: made by `wait` for this one call.
     let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
@@ -93,7 +97,7 @@ fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuR
 /// Writes a value; it is there at once, as all bytes are.
 fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
-    if flags > 1 || !address.is_multiple_of(bytes) {
+    if flags & !CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER != 0 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
@@ -111,6 +115,10 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Cu
     Ok(())
 }
 
+/// Submits several operations on memory.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` operations; it need not be aligned.
 unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
@@ -131,6 +139,11 @@ unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParam
     Ok(())
 }
 
+/// Submits several copies.
+///
+/// # Safety
+/// `to`, `from` and `sizes` are each null or valid for reads of `count` values, `failed` is null or valid for
+/// a write.
 unsafe fn copies(
     to: *const u64,
     from: *const u64,

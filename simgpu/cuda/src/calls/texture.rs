@@ -69,6 +69,9 @@ fn check_memory(address: u64, length: Option<u64>) -> CuResult {
 }
 
 /// A resource that a texture, or a surface, can look at.
+///
+/// # Safety
+/// `resource` is null or valid for a read; it need not be aligned.
 unsafe fn seen(resource: *const CUDA_RESOURCE_DESC, by_surface: bool) -> CuResult<CUDA_RESOURCE_DESC> {
     current()?;
     // SAFETY: the driver API's contract.

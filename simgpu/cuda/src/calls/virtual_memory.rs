@@ -22,6 +22,9 @@ use crate::{
 };
 
 /// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process may.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` values; it need not be aligned.
 unsafe fn set_access(base: u64, size: u64, list: *const CUmemAccessDesc, count: usize) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);

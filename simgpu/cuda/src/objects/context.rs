@@ -10,8 +10,8 @@ use std::{
 };
 
 use gpupool_nvidia::cuda::{
-    CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE,
-    CU_LIMIT_STACK_SIZE,
+    CU_FUNC_CACHE_PREFER_NONE, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
+    CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_STACK_SIZE, CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE,
 };
 use simgpu_device::Card;
 
@@ -127,8 +127,8 @@ impl Context {
             id: IDS.fetch_add(1, Relaxed),
             api_version,
             limits: Mutex::new(FIRST_LIMITS),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(1),
+            cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
+            shared_config: AtomicU32::new(CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE),
         });
         CONTEXTS.put(handle, Arc::clone(&context));
         Ok(context)

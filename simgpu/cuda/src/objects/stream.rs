@@ -62,6 +62,9 @@ pub(crate) enum TargetStream {
     Made(Arc<Stream>, Arc<Context>),
 }
 
+/// The priority of the streams that come first; 0 is that of the last.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+
 /// Makes a stream in the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> CuResult<Handle> {
     create_in(&*current()?, flags, priority)
@@ -77,7 +80,7 @@ pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> CuResul
     Ok(STREAMS.add(Stream {
         context,
         flags,
-        priority: priority.clamp(-5, 0),
+        priority: priority.clamp(GREATEST_PRIORITY, 0),
         id,
         last,
         capture: Mutex::new(None),

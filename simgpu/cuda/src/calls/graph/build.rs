@@ -31,6 +31,10 @@ use crate::{
 type List = *const Handle;
 
 /// Adds a node of checked work.
+///
+/// # Safety
+/// `out` is null or valid for a write, `after` is null or valid for reads of `count` handles; neither need be
+/// aligned.
 unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: NodeWork) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
@@ -54,6 +58,11 @@ fn checked(handle: Handle, work: NodeWork) -> CuResult<NodeWork> {
     }
 }
 
+/// Adds a node of any type.
+///
+/// # Safety
+/// As for [`add_node`] and, where a kernel is described, [`params::kernel`]; `described` is null or valid for
+/// a read and a write.
 unsafe fn add_described(
     out: *mut Handle,
     graph: Handle,
@@ -78,6 +87,10 @@ unsafe fn add_described(
     Ok(())
 }
 
+/// Adds an allocation node, and tells its address.
+///
+/// # Safety
+/// As for [`add_node`]; `described` is null or valid for a read and a write.
 unsafe fn add_allocation(
     out: *mut Handle,
     graph: Handle,
@@ -97,6 +110,10 @@ unsafe fn add_allocation(
 }
 
 /// Writes a list: without room for one only how long it is.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `out` is null or valid for writes of `*count` values;
+/// neither need be aligned.
 unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult {
     // SAFETY: the driver API's contract: room for as many as the count says.
     unsafe {
@@ -111,6 +128,11 @@ unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult 
     }
 }
 
+/// Writes the edges of a graph.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `from` and `to` are each null or valid for writes of
+/// `*count` handles.
 unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> CuResult {
     let (first, second): (Vec<_>, Vec<_>) = graph(handle)?.edges().into_iter().unzip();
     // SAFETY: the driver API's contract: both lists have the same room.
@@ -133,6 +155,10 @@ fn dependencies(node: Handle) -> CuResult<Vec<Handle>> {
     with_node(node, |node| Ok(node.after.clone()))
 }
 
+/// Adds edges, or takes them away.
+///
+/// # Safety
+/// `from` and `to` are each null or valid for reads of `count` handles; they need not be aligned.
 unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> CuResult {
     // SAFETY: the driver API's contract.
     let (from, to) = unsafe { (read_list(from, count)?, read_list(to, count)?) };
