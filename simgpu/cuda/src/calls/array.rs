@@ -105,7 +105,7 @@ unsafe fn create<T: Into<ArrayDescriptor> + Copy>(out: *mut Handle, descriptor: 
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, array::create(read(descriptor)?.into())?) }
 }
 
@@ -212,7 +212,7 @@ fn map_one(info: &CUarrayMapInfo) -> CuResult {
 unsafe fn map(list: *const CUarrayMapInfo, count: u32, stream: Handle) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         map_one(&unsafe { read(list.wrapping_add(place)) }?)?;
     }
     Ok(())
@@ -224,9 +224,15 @@ entry! {
     cuArray3DCreate(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) { create(out, descriptor) }
     cuArray3DCreate_v2(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) { create(out, descriptor) }
     cuArrayDestroy(handle: Handle) { array::destroy(handle) }
-    cuArrayGetDescriptor(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
-    cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
-    cuArray3DGetDescriptor(out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
+    cuArrayGetDescriptor(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
+    cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
+    cuArray3DGetDescriptor(out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
     cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, handle: Handle) {
         put(out, array(handle)?.descriptor.into())
     }

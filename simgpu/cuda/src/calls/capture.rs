@@ -91,7 +91,7 @@ unsafe fn describe(stream: Handle, wanted: &Answers) -> CuResult {
 /// `list` is null or valid for reads of `count` handles; it need not be aligned.
 unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) -> CuResult {
     let target = target(stream)?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let dependencies = unsafe { read_list(list, count)? };
     let stream = target.made().ok_or(CuError::ILLEGAL_STATE)?;
     let mut capture = lock(&stream.capture);
@@ -121,7 +121,7 @@ unsafe fn begin_into(
     count: usize,
     mode: u32,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let dependencies = unsafe { read_list(list, count)? };
     begin(stream, mode, Some((graph, &dependencies)))
 }

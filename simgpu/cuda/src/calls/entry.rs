@@ -1,4 +1,5 @@
-//! How a call from outside gets in: ordered faults, fork, initialisation, panics.
+//! What every entry point does around its own work: it answers with an ordered fault, refuses before `cuInit` and
+//! after a fork, and turns a panic into `CUDA_ERROR_UNKNOWN`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,7 +33,7 @@ pub(crate) fn run(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
     })
 }
 
-/// Suffers the fault that was ordered for this call, if any.
+/// Applies the fault that `SIMGPU_FAULTS` orders for this call, if any: an error is returned, everything else done.
 fn apply_ordered_fault(name: &str) -> CuResult {
     let faults = &settings().faults;
     if faults.is_empty() {

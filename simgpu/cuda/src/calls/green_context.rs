@@ -101,7 +101,7 @@ unsafe fn split(
     remaining: *mut CUdevResource,
     least: u32,
 ) -> CuResult {
-    // SAFETY: the driver API's contract: room for as many groups as are wanted.
+    // SAFETY: by this function's contract: room for as many groups as are wanted.
     unsafe {
         let (resource, wanted) = (read(input)?, read(groups)?);
         let input = multiprocessors(&resource)?;
@@ -141,7 +141,9 @@ fn resource_of(given: Multiprocessors, kind: CUdevResourceType) -> CuResult<CUde
 }
 
 entry! {
-    cuDeviceGetDevResource(device: i32, out: *mut CUdevResource, kind: CUdevResourceType) { put(out, whole(device, kind)?.into()) }
+    cuDeviceGetDevResource(device: i32, out: *mut CUdevResource, kind: CUdevResourceType) {
+        put(out, whole(device, kind)?.into())
+    }
     cuCtxGetDevResource(handle: Handle, out: *mut CUdevResource, kind: CUdevResourceType) {
         let context = context(handle)?;
         let mut own = None;

@@ -41,7 +41,7 @@ pub(crate) unsafe fn launch(
 ) -> CuResult {
     let target = target(stream)?;
     if target.is_capturing() {
-        // SAFETY: the driver API's contract.
+        // SAFETY: by this function's contract.
         let launch = unsafe { Launch::prepare(target.context(), handle, shape, parameters, extra) }?;
         return target.submit(StreamWork::Kernel(launch));
     }
@@ -64,18 +64,18 @@ unsafe fn launch_with(
     if config.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let config = unsafe { config.read_unaligned() };
     let mut shape = shape_of(&config);
     for place in 0..config.numAttrs as usize {
         if config.attrs.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         let attribute = unsafe { config.attrs.add(place).read_unaligned() };
         shape.cooperative |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute.value[0] != 0;
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { launch(handle, shape, which(config.hStream), parameters, extra) }
 }
 
@@ -91,7 +91,7 @@ unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: a list of that many.
+    // SAFETY: by this function's contract the list has that many.
     let all: Vec<_> = (0..count as usize)
         .map(|place| unsafe { read(list.wrapping_add(place)) })
         .collect::<CuResult<_>>()?;
@@ -111,7 +111,7 @@ unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
             shared: one.sharedMemBytes,
             cooperative: true,
         };
-        // SAFETY: the driver API's contract.
+        // SAFETY: by this function's contract.
         unsafe { launch(one.function, shape, one.hStream, one.kernelParams, std::ptr::null_mut())? };
     }
     Ok(())

@@ -59,7 +59,7 @@ unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> C
     if data.is_null() || size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: that many bytes.
+    // SAFETY: by this function's contract: that many bytes.
     add(handle, kind, unsafe { std::slice::from_raw_parts(data, size) })
 }
 
@@ -71,7 +71,7 @@ unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> CuResult {
     if path.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; a string by the driver API's contract.
+    // SAFETY: not null; a string by this function's contract.
     let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| CuError::FILE_NOT_FOUND)?;
     add(handle, kind, &std::fs::read(path).map_err(|_| CuError::FILE_NOT_FOUND)?)
 }

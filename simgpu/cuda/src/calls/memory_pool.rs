@@ -111,11 +111,11 @@ unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value
                 CU_MEMPOOL_ATTR_LOCATION_ID => pool.device,
                 _ => return Err(CuError::INVALID_VALUE),
             };
-            // SAFETY: the driver API's contract: an int for these attributes.
+            // SAFETY: by this function's contract: an int for these attributes.
             return unsafe { put(value.cast(), narrow) };
         }
     };
-    // SAFETY: the driver API's contract: 64 bits for these attributes.
+    // SAFETY: by this function's contract: 64 bits for these attributes.
     unsafe { put(value.cast(), wide) }
 }
 
@@ -125,7 +125,7 @@ unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value
 /// `value` is null or valid for a read of the attribute's type: 4 or 8 bytes, as [`CUmemPool_attribute`]
 /// says.
 unsafe fn set_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value: *const c_void) -> CuResult {
-    // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
+    // SAFETY: by this function's contract: an int for the first three, 64 bits for the others.
     unsafe {
         match attribute {
             REUSE_FIRST..=REUSE_LAST => {
@@ -214,7 +214,9 @@ entry! {
         put(out, pool::import_pointer(handle, &read(token)?)?)
     }
     cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, legacy(stream))?) }
-    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, own(stream))?) }
+    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) {
+        put(out, allocate_default(size, own(stream))?)
+    }
     cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: Handle, stream: Handle) {
         put(out, allocate(pool, size, legacy(stream))?)
     }

@@ -37,7 +37,7 @@ unsafe fn load_module(out: *mut Handle, image: *const c_void) -> CuResult {
         return Err(CuError::INVALID_VALUE);
     }
     current()?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, module::load(module::image_at(image)?)?) }
 }
 
@@ -47,7 +47,7 @@ unsafe fn load_module(out: *mut Handle, image: *const c_void) -> CuResult {
 /// `address` and `bytes` are each null or valid for a write; `name` is null or a string that ends with a zero
 /// byte.
 unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let (start, size) = module.variable(text(name)?)?;
         put_if_wanted(address, start);
@@ -62,7 +62,7 @@ unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: 
 /// `out` is null or valid for writes of `room` handles; it need not be aligned.
 unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> CuResult {
     for place in 0..count.min(room as usize) {
-        // SAFETY: the driver API's contract: the list has room for that many.
+        // SAFETY: by this function's contract: the list has room for that many.
         unsafe { put(out.wrapping_add(place), at(place))? };
     }
     Ok(())
@@ -232,7 +232,9 @@ entry! {
     cuFuncGetAttribute(value: *mut i32, attribute: i32, handle: Handle) {
         put(value, function(handle)?.attribute(attribute)?)
     }
-    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) { function(handle)?.set_attribute(attribute, value) }
+    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) {
+        function(handle)?.set_attribute(attribute, value)
+    }
     cuFuncSetCacheConfig(handle: Handle, config: u32) { cache_config(handle, config) }
     cuFuncSetSharedMemConfig(handle: Handle, config: u32) {
         function(handle)?;

@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// How often a waiting stream looks.
-const LOOK: Duration = Duration::from_micros(50);
+/// How often a waiting stream looks again.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// What a stream waits for.
 struct Awaited {
@@ -71,7 +71,7 @@ unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     // SAFETY: made by `wait` for this one call.
     let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
     while !awaited.has_come() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -124,7 +124,7 @@ unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParam
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         let CUstreamBatchMemOpParams { operation, address, value, flags, .. } =
             unsafe { read(list.wrapping_add(place)) }?;
         match operation {
@@ -153,7 +153,7 @@ unsafe fn copies(
     stream: Handle,
 ) -> CuResult {
     // What fails before any copy is about all of them.
-    // SAFETY: the driver API's contract: lists of that many.
+    // SAFETY: by this function's contract: lists of that many.
     unsafe {
         put_if_wanted(failed, usize::MAX);
         if count == 0 {

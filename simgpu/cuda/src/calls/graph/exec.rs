@@ -55,7 +55,7 @@ unsafe fn make_ready_with(
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     which: fn(Handle) -> Handle,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut given = read(parameters)?;
         let mut made = 0;
