@@ -6,7 +6,7 @@ use gpupool_core::pool::CardUuid;
 use gpupool_core::quantity::Quantity;
 use gpupool_core::sharing::names::CARD_ANNOTATION;
 use gpupool_core::sharing::{self, Amounts};
-use gpupool_core::stock::{InitContainer, Phase, Resources, pod_requests};
+use gpupool_core::stock::{InitContainer, PodPhase, Resources, pod_requests};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub fn sharing_of_json(pod: &Value) -> sharing::Pod {
 /// Whether a pod has ended, well or badly: it holds nothing any more, and its containers will not start again.
 pub fn has_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    Phase::of(phase) == Phase::Finished
+    PodPhase::of(phase) == PodPhase::Finished
 }
 
 /// The card in the annotation that only gpupool writes.

@@ -56,7 +56,7 @@ fn what_is_asked_for_comes_out_with_its_policy_and_the_place_of_its_container() 
     let share = json!({ "requests": { CORE: "10", MEMORY: "20" }, "limits": { CORE: "10", MEMORY: "20" } });
     let read =
         sharing(&typed(&pod(&json!([{ "name": "a" }]), &json!([{ "name": "b", "resources": share }]))));
-    let asked = read.asked().unwrap().unwrap();
+    let asked = read.share().unwrap().unwrap();
     assert_eq!(asked.policy, Policy::SharePool);
     assert_eq!(
         (asked.core.request().to_string(), asked.core.limit().to_string()),
@@ -82,7 +82,7 @@ fn json_of_any_shape_is_read_and_numbers_are_quantities() {
         &json!([]),
         &json!([{ "name": "a", "resources": { "requests": { CORE: 10, MEMORY: 20 }, "limits": { CORE: 10, MEMORY: 20 } } }]),
     );
-    assert!(sharing_of_json(&typed_by_hand).asked().unwrap().is_some());
+    assert!(sharing_of_json(&typed_by_hand).share().unwrap().is_some());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpupool_core::placement::{PodFacts, Unfit};
+use gpupool_core::placement::{PlacementPod, Unfit};
 use gpupool_core::sharing::Refusal;
 use gpupool_core::sharing::names::CARD_ANNOTATION;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
@@ -46,7 +46,7 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
         let card = cluster
             .card(demand, &asked.node)
             .map_err(|unfit| BindError::Unfit { node: asked.node.clone(), unfit })?;
-        cluster.assume(&asked.uid, PodFacts { node: asked.node.clone(), demand, card: card.clone() });
+        cluster.assume(&asked.uid, PlacementPod { node: asked.node.clone(), demand, card: card.clone() });
         card
     };
     let binding = Binding {

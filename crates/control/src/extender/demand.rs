@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 /// The demand of a pod. Admission refuses pods that make no sense; one that got past it is told why here.
 pub(super) fn of(pod: &Pod) -> Result<Demand, Refusal> {
     let pod = sharing(pod);
-    Ok(match pod.asked()? {
+    Ok(match pod.share()? {
         Some(asked) => Demand::Shared { policy: asked.policy, core: asked.core, memory: asked.memory },
         None if pod.is_exclusive() => Demand::Exclusive,
         None => Demand::None,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
-use gpupool_core::placement::{Card, NodeFacts, PodFacts};
+use gpupool_core::placement::{Card, PlacementNode, PlacementPod};
 use gpupool_core::pool::CardUuid;
 use gpupool_core::sharing::names::{POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION};
 use gpupool_core::sharing::{self, Policy, PoolCard};
@@ -95,12 +95,12 @@ fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let facts = node.and_then(|node| {
         let demand = demand::of(pod).ok()?;
-        Some(PodFacts { node, demand, card: pod::card(pod) })
+        Some(PlacementPod { node, demand, card: pod::card(pod) })
     });
     cluster.pod_seen(uid, facts);
 }
 
-fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
+fn node_facts(node: &PartialObjectMeta<Node>) -> PlacementNode {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(POLICY_IN_FORCE_LABEL));
     let annotations = node.metadata.annotations.as_ref();
     let cards = annotations.and_then(|annotations| annotations.get(POOL_CARDS_ANNOTATION));
@@ -111,7 +111,7 @@ fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
             None
         }
     });
-    NodeFacts { policy: Policy::in_force(label.map(String::as_str)), cards }
+    PlacementNode { policy: Policy::in_force(label.map(String::as_str)), cards }
 }
 
 fn card(card: PoolCard) -> Card {

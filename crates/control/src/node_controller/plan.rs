@@ -11,7 +11,7 @@
 //! The condition goes with whichever step touches the status, and says what will hold after that step.
 
 use gpupool_core::names::classify;
-use gpupool_core::node_use::{self, Decision, NodeLabels, NodeUse};
+use gpupool_core::node_use::{self, NodeLabels, NodeUse, UseDecision};
 
 use super::advertisement::{Advertisement, AdvertisementStage};
 use super::deploy_labels;
@@ -72,11 +72,11 @@ pub fn effective_use(node: &ObservedNode, settings: &ClusterSettings) -> Option<
 }
 
 /// What the node is for; nothing for a node that has nothing to do with GPUs.
-fn decide(node: &ObservedNode, settings: &ClusterSettings) -> Option<Decision> {
+fn decide(node: &ObservedNode, settings: &ClusterSettings) -> Option<UseDecision> {
     let names_a_gpu = || node.advertised().keys().any(|name| NodeUse::advertising(classify(name)).is_some());
     let concerned =
         node.workload().is_some() || node.cards.is_some() || deploy_labels::has_card(node) || names_a_gpu();
-    let sandbox = node_use::Settings {
+    let sandbox = node_use::OperatorSettings {
         enabled: settings.enabled,
         default_workload: settings.default_workload.as_deref(),
     };

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::quantity::Quantity;
-use gpupool_core::sharing::{Amounts, Condition, Decision, Dimension, NodeFacts};
+use gpupool_core::sharing::{Amounts, Condition, Dimension, SharingDecision, SharingNode};
 
 use super::cards_annotation::OfferedResources;
 use super::node_write::{NodeWrite, SharingStatusChange};
@@ -29,10 +29,10 @@ pub(super) fn next(node: &ObservedNode, node_use: NodeUse, reserve: bool) -> Opt
     }
     let cards = CardCounts::of(node);
     let unreserved = unreserved(node);
-    let decision = NodeFacts {
+    let decision = SharingNode {
         label: view.label.as_deref(),
         qos: view.qos.as_deref(),
-        standing: &view.in_force(),
+        in_force: &view.in_force(),
         node_use,
         cards: cards.all,
         capacity: &view.capacity,
@@ -41,7 +41,7 @@ pub(super) fn next(node: &ObservedNode, node_use: NodeUse, reserve: bool) -> Opt
         reserve,
     }
     .decide();
-    if is_still_offered(node) && view.shared_nothing() && decision.standing.policy.shares() {
+    if is_still_offered(node) && view.shared_nothing() && decision.in_force.policy.shares() {
         // Pods would be placed on what is about to go, and turned away by the kubelet. Its next status brings us back.
         return None;
     }
@@ -94,10 +94,10 @@ fn unreserved(node: &ObservedNode) -> Amounts {
 }
 
 /// The label and annotations that the node should have.
-fn metadata(node: &ObservedNode, decision: &Decision, unreserved: &Amounts) -> SharingMetadata {
-    let standing = &decision.standing;
-    let shares = standing.policy.shares();
-    let reserves = shares && !standing.reserved.is_empty();
+fn metadata(node: &ObservedNode, decision: &SharingDecision, unreserved: &Amounts) -> SharingMetadata {
+    let in_force = &decision.in_force;
+    let shares = in_force.policy.shares();
+    let reserves = shares && !in_force.reserved.is_empty();
     let noted = if node.kubelet || !reserves {
         // The webhook notes it as the kubelet sends it; it goes with the status that gives back what was reserved.
         node.sharing.metadata.unreserved.clone()
@@ -105,9 +105,9 @@ fn metadata(node: &ObservedNode, decision: &Decision, unreserved: &Amounts) -> S
         Some(unreserved.to_json())
     };
     SharingMetadata {
-        policy: shares.then(|| standing.policy.value().to_owned()),
-        qos: shares.then(|| standing.qos.to_json()),
-        reserved: reserves.then(|| standing.reserved.to_json()),
+        policy: shares.then(|| in_force.policy.value().to_owned()),
+        qos: shares.then(|| in_force.qos.to_json()),
+        reserved: reserves.then(|| in_force.reserved.to_json()),
         unreserved: noted,
     }
 }
@@ -115,25 +115,25 @@ fn metadata(node: &ObservedNode, decision: &Decision, unreserved: &Amounts) -> S
 /// The status write, if the status is not like that already.
 fn status(
     node: &ObservedNode,
-    decision: &Decision,
+    decision: &SharingDecision,
     cards: &CardCounts,
     unreserved: &Amounts,
 ) -> Option<SharingStatusChange> {
     let view = &node.sharing;
-    let shares = decision.standing.policy.shares();
+    let shares = decision.in_force.policy.shares();
     let told = view.label.is_some() || shares;
     let conditions = if told { decision.conditions().map(Some) } else { [None, None] };
     let stands =
-        |(wanted, (standing, kind)): (&Option<Condition>, (&Option<_>, &&str))| match (wanted, standing) {
-            (Some(wanted), Some(standing)) => ObservedCondition::says(standing, wanted),
+        |(wanted, (current, kind)): (&Option<Condition>, (&Option<_>, &&str))| match (wanted, current) {
+            (Some(wanted), Some(current)) => ObservedCondition::says(current, wanted),
             (Some(_), None) => false,
             // One that somebody else wrote would not go, however often it was left out.
-            (None, standing) => standing.is_none() || !node.own.conditions.contains(*kind),
+            (None, current) => current.is_none() || !node.own.conditions.contains(*kind),
         };
     let conditions_stand = conditions.iter().zip(view.conditions.iter().zip(&CONDITIONS)).all(stands);
     let percentages = percentages(node, if shares { [cards.all, cards.healthy] } else { [0, 0] });
     let reserves = view.metadata.reserved.is_some();
-    let left = unreserved.without(&decision.standing.reserved);
+    let left = unreserved.without(&decision.in_force.reserved);
     let (allocatable, touch, give_back) = if reserves && node.kubelet {
         // The webhook does it, with whatever comes by.
         (Amounts::default(), left != view.allocatable || view.metadata.unreserved.is_none(), false)
@@ -149,14 +149,14 @@ fn status(
         && !touch
         && !give_back;
     // The sentence names pods, which come and go; it is in the condition, and one Event says where to look.
-    let told_before = view.conditions[0].as_ref().map(|standing| &standing.reason[..]);
-    let emit_event = decision.refusal.as_ref().is_some_and(|refusal| told_before != Some(refusal.word()));
+    let reason_before = view.conditions[0].as_ref().map(|valid| &valid.reason[..]);
+    let emit_event = decision.refusal.as_ref().is_some_and(|refusal| reason_before != Some(refusal.word()));
     (!nothing).then_some(SharingStatusChange { conditions, percentages, allocatable, give_back, emit_event })
 }
 
-fn changed(standing: &Amounts, wanted: &Amounts) -> Amounts {
+fn changed(current: &Amounts, wanted: &Amounts) -> Amounts {
     let mut changed = Amounts::default();
-    for (one, amount) in wanted.iter().filter(|(one, amount)| standing.get(*one) != Some(*amount)) {
+    for (one, amount) in wanted.iter().filter(|(one, amount)| current.get(*one) != Some(*amount)) {
         changed.set(one, amount);
     }
     changed
@@ -167,9 +167,9 @@ fn percentages(node: &ObservedNode, cards: [u32; 2]) -> [BTreeMap<String, Option
     let own = [&node.own.capacity, &node.own.allocatable];
     let advertises = !node.kubelet && node.cards.is_some();
     let mut changes = [BTreeMap::new(), BTreeMap::new()];
-    for (at, standing) in node.sharing.percentages.iter().enumerate() {
+    for (at, current) in node.sharing.percentages.iter().enumerate() {
         for resource in Dimension::ALL.map(Dimension::resource) {
-            let stands = standing.get(resource).copied();
+            let stands = current.get(resource).copied();
             let ours = own[at].contains(resource);
             let wanted = Quantity::whole_units(cards[at].saturating_mul(100));
             let wanted = (advertises && cards[0] > 0).then_some(wanted);

@@ -32,12 +32,12 @@ fn the_old_name_goes_before_the_new_one_comes() {
                 panic!("{from} to {to}: {writes:?}");
             };
             assert!(
-                first.advert.names().next().is_none(),
+                first.advertisement.names().next().is_none(),
                 "{from} to {to}: a name stands in the first write"
             );
             let reason = first.condition.as_ref().map(|finding| finding.reason);
             assert_eq!(reason, Some(UseReason::ChangingUse));
-            assert!(second.advert.names().all(|name| name == new));
+            assert!(second.advertisement.names().all(|name| name == new));
             assert_eq!(condition(&after), Some(("True", "Valid")));
         }
     }

@@ -1,7 +1,7 @@
 //! Pods that come, change what they ask for, and go; and whether their requests find room on the node.
 
 use super::Pool;
-use super::action::{Action, Why};
+use super::action::{Action, TerminationReason};
 use super::config::{Limits, PodSpec, Policy};
 use super::fit::{CardSlot, Load, best_fit};
 use super::ident::{CardUuid, PodId};
@@ -174,7 +174,7 @@ impl Pool {
         };
         lease.again = None;
         record.leaving = true;
-        self.terminate(slot, Why::Stopped, out);
+        self.terminate(slot, TerminationReason::Stopped, out);
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ mod view;
 
 use std::collections::BTreeMap;
 
-pub use action::{Action, Why};
+pub use action::{Action, TerminationReason};
 pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, PodId};

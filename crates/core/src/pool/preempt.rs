@@ -13,7 +13,7 @@
 //!   others may be asked.
 
 use super::Pool;
-use super::action::{Action, Why};
+use super::action::{Action, TerminationReason};
 use super::config::Policy;
 use super::fit::{CardRecord, CardSlot, Load};
 use super::ident::LeaseId;
@@ -52,14 +52,14 @@ impl Pool {
             let Some(lease) = record.lease() else { continue };
             let why = match self.grounds(lease) {
                 None => continue,
-                Some(Grounds::Idle) => Why::IdleRelease { by: by.clone() },
+                Some(Grounds::Idle) => TerminationReason::IdleRelease { by: by.clone() },
                 Some(Grounds::TimeUp) => {
                     out.push(Action::Preempted {
                         victim: record.id.clone(),
                         beneficiary: by.clone(),
                         card: self.cards[lease.card].card.uuid.clone(),
                     });
-                    Why::Preempted { by: by.clone() }
+                    TerminationReason::Preempted { by: by.clone() }
                 }
             };
             self.terminate(victim, why, out);
@@ -129,7 +129,7 @@ impl Pool {
     }
 
     /// Tells a running pod to go, unless it has been told already.
-    pub(super) fn terminate(&mut self, slot: PodSlot, why: Why, out: &mut Vec<Action>) {
+    pub(super) fn terminate(&mut self, slot: PodSlot, why: TerminationReason, out: &mut Vec<Action>) {
         let now = self.now;
         let kill_at = now + self.qos.grace;
         let record = &mut self.pods[slot];
@@ -146,7 +146,7 @@ impl Pool {
     pub(super) fn evict(&mut self, card: CardSlot, out: &mut Vec<Action>) {
         let holders: Vec<PodSlot> = self.cards[card].leases.values().copied().collect();
         for slot in holders {
-            self.terminate(slot, Why::CardLost, out);
+            self.terminate(slot, TerminationReason::CardLost, out);
         }
     }
 

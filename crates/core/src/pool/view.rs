@@ -1,7 +1,7 @@
 //! What can be seen of the pool: for status, metrics and the pages that programs read.
 
 use super::Pool;
-use super::action::Why;
+use super::action::TerminationReason;
 use super::config::{Limits, PodSpec, Policy, Qos};
 use super::ident::{CardUuid, LeaseId, PodId};
 use super::pods::{PodRecord, PodSlot};
@@ -63,7 +63,7 @@ pub struct LeaseView<'a> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ending {
     /// Why.
-    pub why: Why,
+    pub why: TerminationReason,
     /// When it was told.
     pub told_at: Timestamp,
     /// When its grace is over.

@@ -97,7 +97,7 @@ pub struct Amount {
 
 /// What a pod asks for, found right.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Asked {
+pub struct PodShare {
     /// `share-pool` or `static`.
     pub policy: Policy,
     /// The container that shares.
@@ -141,12 +141,12 @@ impl Pod {
     }
 
     /// What the pod asks for; nothing if it does not share.
-    pub fn asked(&self) -> Result<Option<Asked>, Refusal> {
+    pub fn share(&self) -> Result<Option<PodShare>, Refusal> {
         let Some(container) = self.sharing_container()? else { return Ok(None) };
         let policy = self.sharing_policy()?;
         self.check_compute_class()?;
-        let [core, memory] = Dimension::ALL.map(|dimension| self.share(container, dimension));
-        Ok(Some(Asked { policy, container: container.name.clone(), core: core?, memory: memory? }))
+        let [core, memory] = Dimension::ALL.map(|dimension| self.share_of(container, dimension));
+        Ok(Some(PodShare { policy, container: container.name.clone(), core: core?, memory: memory? }))
     }
 
     /// The text of the annotation with the limit.
@@ -191,7 +191,7 @@ impl Pod {
         }
     }
 
-    fn share(&self, container: &Container, dimension: Dimension) -> Result<Share, Refusal> {
+    fn share_of(&self, container: &Container, dimension: Dimension) -> Result<Share, Refusal> {
         let amount = container.amount(dimension);
         let percent = |text: &str| percent(text, container, dimension);
         // Both are there or one of them: a request alone, or a limit alone, stands for both.

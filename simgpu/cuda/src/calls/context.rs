@@ -2,6 +2,12 @@
 
 use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
 
+use gpupool_nvidia::cuda::{
+    CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_AUTO, CU_CTX_SCHED_BLOCKING_SYNC, CU_CTX_SCHED_MASK,
+    CU_CTX_SCHED_SPIN, CU_CTX_SCHED_YIELD, CU_FUNC_CACHE_PREFER_EQUAL,
+    CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::{environment::version, initialised::initialised},
@@ -18,16 +24,16 @@ use crate::{
     },
 };
 
-/// Every flag that `cuCtxCreate` knows; the lowest three bits are the way of waiting.
-const FLAGS: u32 = 0xFF;
-/// Flag of every context since CUDA 11: memory of the host can be mapped.
-const MAP_HOST: u32 = 8;
-
 /// Most bytes of stack that a thread can have.
 const LARGEST_STACK: usize = 512 << 10;
 
 fn check_flags(flags: u32) -> CuResult {
-    if flags & !FLAGS != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
+    if flags & !CU_CTX_FLAGS_MASK != 0
+        || !matches!(
+            flags & CU_CTX_SCHED_MASK,
+            CU_CTX_SCHED_AUTO | CU_CTX_SCHED_SPIN | CU_CTX_SCHED_YIELD | CU_CTX_SCHED_BLOCKING_SYNC
+        )
+    {
         return Err(CuError::INVALID_VALUE);
     }
     Ok(())
@@ -38,7 +44,7 @@ unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) ->
         return Err(CuError::INVALID_VALUE);
     }
     check_flags(flags)?;
-    let context = Context::create(fresh(), device, flags | MAP_HOST, api_version, false)?;
+    let context = Context::create(fresh(), device, flags | CU_CTX_MAP_HOST, api_version, false)?;
     with_stack(|stack| stack.push(context.handle));
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(out, context.handle) }
@@ -87,7 +93,7 @@ fn set_current(handle: Handle) -> CuResult {
 fn retain(device: i32) -> CuResult<Handle> {
     with_primary(device, |primary| {
         if primary.users == 0 {
-            let flags = primary.flags | MAP_HOST;
+            let flags = primary.flags | CU_CTX_MAP_HOST;
             Context::create(primary.handle, device, flags, version_number(), true)?;
         } else {
             context(primary.handle)?;
@@ -126,7 +132,7 @@ fn set_primary_flags(device: i32, flags: u32) -> CuResult {
     with_primary(device, |primary| {
         primary.flags = flags;
         if let Some(context) = CONTEXTS.find(primary.handle) {
-            context.flags.store(flags | MAP_HOST, Relaxed);
+            context.flags.store(flags | CU_CTX_MAP_HOST, Relaxed);
         }
         Ok(())
     })
@@ -211,7 +217,7 @@ entry! {
     }
     cuCtxSetFlags(flags: u32) {
         check_flags(flags)?;
-        current()?.flags.store(flags | MAP_HOST, Relaxed);
+        current()?.flags.store(flags | CU_CTX_MAP_HOST, Relaxed);
         Ok(())
     }
     cuCtxGetId(handle: Handle, id: *mut u64) {
@@ -226,7 +232,7 @@ entry! {
         put(config, current()?.cache_config.load(Relaxed))
     }
     cuCtxSetCacheConfig(config: u32) {
-        if config > 3 {
+        if config > CU_FUNC_CACHE_PREFER_EQUAL {
             return Err(CuError::INVALID_VALUE);
         }
         current()?.cache_config.store(config, Relaxed);
@@ -236,7 +242,7 @@ entry! {
         put(config, current()?.shared_config.load(Relaxed))
     }
     cuCtxSetSharedMemConfig(config: u32) {
-        if config > 2 {
+        if config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE {
             return Err(CuError::INVALID_VALUE);
         }
         current()?.shared_config.store(config, Relaxed);

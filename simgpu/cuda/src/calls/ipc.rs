@@ -1,5 +1,7 @@
 //! The driver's calls that let another process open memory and events.
 
+use gpupool_nvidia::cuda::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
 use crate::{
     calls::entry::{entry, put},
     device::initialised::initialised,
@@ -12,9 +14,6 @@ use crate::{
     objects::{context::current, event},
 };
 
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is.
-const LAZY_PEER_ACCESS: u32 = 1;
-
 fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     current()?;
     let found = space::find(pointer)
@@ -25,7 +24,7 @@ fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
 }
 
 unsafe fn open_memory(out: *mut u64, token: IpcHandle, flags: u32) -> CuResult {
-    if out.is_null() || flags != LAZY_PEER_ACCESS {
+    if out.is_null() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?;

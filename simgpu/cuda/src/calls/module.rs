@@ -2,6 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_FUNC_CACHE_PREFER_EQUAL, CU_FUNCTION_LOADING_STATE_LOADED, CU_MODULE_EAGER_LOADING,
+    CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE, CUfunctionLoadingState, CUmoduleLoadingMode,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::initialised::initialised,
@@ -12,11 +17,6 @@ use crate::{
         module::{self, LIBRARIES, Library, MODULES, Module, function},
     },
 };
-
-/// `CU_MODULE_EAGER_LOADING`: code is read when it is loaded.
-const EAGER: i32 = 1;
-/// `CU_FUNCTION_LOADING_STATE_LOADED`.
-const LOADED: i32 = 1;
 
 /// # Safety
 /// `name` is null or a string.
@@ -84,7 +84,7 @@ unsafe fn name(handle: Handle, out: *mut *const c_char) -> CuResult {
 /// Whether there is such a cache configuration.
 fn cache_config(handle: Handle, config: u32) -> CuResult {
     function(handle)?;
-    if config > 3 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+    if config > CU_FUNC_CACHE_PREFER_EQUAL { Err(CuError::INVALID_VALUE) } else { Ok(()) }
 }
 
 entry! {
@@ -102,7 +102,7 @@ entry! {
     ) { load_module(out, image) }
     cuModuleLoadFatBinary(out: *mut Handle, image: *const c_void) { load_module(out, image) }
     cuModuleUnload(handle: Handle) { module::unload(handle) }
-    cuModuleGetLoadingMode(mode: *mut i32) { put(mode, EAGER) }
+    cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) { put(mode, CU_MODULE_EAGER_LOADING) }
     cuModuleGetFunction(out: *mut Handle, handle: Handle, name: *const c_char) {
         put(out, MODULES.get(handle)?.function(handle, text(name)?)?)
     }
@@ -212,11 +212,11 @@ entry! {
     cuFuncSetCacheConfig(handle: Handle, config: u32) { cache_config(handle, config) }
     cuFuncSetSharedMemConfig(handle: Handle, config: u32) {
         function(handle)?;
-        if config > 2 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+        if config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE { Err(CuError::INVALID_VALUE) } else { Ok(()) }
     }
-    cuFuncIsLoaded(state: *mut i32, handle: Handle) {
+    cuFuncIsLoaded(state: *mut CUfunctionLoadingState, handle: Handle) {
         function(handle)?;
-        put(state, LOADED)
+        put(state, CU_FUNCTION_LOADING_STATE_LOADED)
     }
     cuFuncLoad(handle: Handle) { function(handle).map(|_| ()) }
 }

@@ -1,16 +1,18 @@
 //! The driver's calls that say how many blocks of a kernel a card holds at a time.
 
+use gpupool_nvidia::cuda::{CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, CUlaunchConfig};
+
 use crate::{
     calls::{
         entry::{entry, put, read},
-        launch::Config,
+        launch::shape_of,
     },
     device::attributes::attribute,
     error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::current,
-        launch::{LaunchShape, RESERVED_SHARED, blocks_per_multiprocessor},
+        launch::{RESERVED_SHARED, blocks_per_multiprocessor},
         module::function,
     },
 };
@@ -58,16 +60,15 @@ unsafe fn best_block(
 }
 
 entry! {
-    cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const Config) {
+    cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const CUlaunchConfig) {
         let (function, config, card) = (function(handle)?, read(config)?, current()?.card);
-        let shape =
-            LaunchShape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+        let shape = shape_of(&config);
         put(out, i32::try_from(shape.resident(card, &function)).unwrap_or(i32::MAX))
     }
-    cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const Config) {
+    cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const CUlaunchConfig) {
         function(handle)?;
         read(config)?;
-        put(out, if attribute(current()?.card, 120) == 1 { 8 } else { 1 })
+        put(out, if attribute(current()?.card, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 1 { 8 } else { 1 })
     }
     cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) {
         occupancy(out, handle, threads, dynamic)

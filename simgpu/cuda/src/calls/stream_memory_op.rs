@@ -4,6 +4,13 @@
 
 use std::{ffi::c_void, time::Duration};
 
+use gpupool_nvidia::cuda::{
+    CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WRITE_VALUE_64,
+    CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_WAIT_VALUE_GEQ,
+    CU_STREAM_WAIT_VALUE_NOR, CUstreamBatchMemOpParams,
+};
+
 use crate::{
     calls::{
         copy::queued,
@@ -19,22 +26,8 @@ use crate::{
     },
 };
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`; what is below says how to compare.
-const FLUSH: u32 = 1 << 30;
 /// How often a waiting stream looks.
 const LOOK: Duration = Duration::from_micros(50);
-
-/// `CUstreamBatchMemOpParams`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Operation {
-    /// 1 wait for 32 bits, 2 write 32 bits, 4 wait for 64 bits, 5 write 64 bits, 3 and 6 order what others see.
-    kind: u32,
-    address: u64,
-    value: u64,
-    flags: u32,
-    rest: [u64; 2],
-}
 
 /// What a stream waits for.
 struct Awaited {
@@ -53,11 +46,13 @@ impl Awaited {
             return true;
         }
         match self.flags {
-            // At least, in the arithmetic of numbers that wrap around.
-            0 if self.bytes == 4 => narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0,
-            0 => found.wrapping_sub(self.value).cast_signed() >= 0,
-            1 => found == self.value,
-            2 => found & self.value != 0,
+            // In the arithmetic of numbers that wrap around.
+            CU_STREAM_WAIT_VALUE_GEQ if self.bytes == 4 => {
+                narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0
+            }
+            CU_STREAM_WAIT_VALUE_GEQ => found.wrapping_sub(self.value).cast_signed() >= 0,
+            CU_STREAM_WAIT_VALUE_EQ => found == self.value,
+            CU_STREAM_WAIT_VALUE_AND => found & self.value != 0,
             _ => !(found | self.value) & (u64::MAX >> (64 - 8 * self.bytes)) != 0,
         }
     }
@@ -79,8 +74,8 @@ unsafe extern "C" fn wait_for(awaited: *mut c_void) {
 fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
-    let flags = flags & !FLUSH;
-    if flags > 3 || !address.is_multiple_of(bytes) {
+    let flags = flags & !CU_STREAM_WAIT_VALUE_FLUSH;
+    if flags > CU_STREAM_WAIT_VALUE_NOR || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     MemoryFill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }
@@ -116,19 +111,20 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Cu
     Ok(())
 }
 
-unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> CuResult {
+unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count as usize {
         // SAFETY: the driver API's contract: a list of that many.
-        let Operation { kind, address, value, flags, .. } = unsafe { read(list.wrapping_add(place)) }?;
-        match kind {
-            1 => wait(stream, address, 4, value, flags)?,
-            2 => write(stream, address, 4, value, flags)?,
-            4 => wait(stream, address, 8, value, flags)?,
-            5 => write(stream, address, 8, value, flags)?,
-            3 | 6 => {}
+        let CUstreamBatchMemOpParams { operation, address, value, flags, .. } =
+            unsafe { read(list.wrapping_add(place)) }?;
+        match operation {
+            CU_STREAM_MEM_OP_WAIT_VALUE_32 => wait(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_32 => write(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WAIT_VALUE_64 => wait(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_64 => write(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | CU_STREAM_MEM_OP_BARRIER => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
     }
@@ -212,16 +208,16 @@ entry! {
     cuStreamWriteValue64_v2_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
         write(own(stream), address, 8, value, flags)
     }
-    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
     cuMemcpyBatchAsync(
@@ -267,5 +263,3 @@ entry! {
         stream: Handle,
     ) { copies(to, from, sizes, count, std::ptr::null_mut(), own(stream)) }
 }
-
-const _: () = assert!(size_of::<Operation>() == 48);

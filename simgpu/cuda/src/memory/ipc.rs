@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
+use gpupool_nvidia::cuda::CU_IPC_HANDLE_SIZE;
 use simgpu_device::Segment;
 
 use crate::{
@@ -94,4 +95,4 @@ pub(crate) fn forget(segment: &Segment) {
     lock(&OPENED).remove(&segment.serial);
 }
 
-const _: () = assert!(size_of::<IpcHandle>() == 64);
+const _: () = assert!(size_of::<IpcHandle>() == CU_IPC_HANDLE_SIZE);

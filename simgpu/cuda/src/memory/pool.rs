@@ -8,6 +8,9 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUmemAllocationHandleType,
+};
 use simgpu_device::{MAX_CARDS, Segment, SegmentCharge, round_up};
 
 use crate::{
@@ -350,10 +353,10 @@ impl MemoryPool {
     }
 
     /// What `CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES` says.
-    pub(crate) const fn handle_types(&self) -> i32 {
+    pub(crate) const fn handle_types(&self) -> CUmemAllocationHandleType {
         match self.sharing {
-            PoolSharing::Exportable(..) => 1,
-            PoolSharing::Private | PoolSharing::Imported(_) => 0,
+            PoolSharing::Exportable(..) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            PoolSharing::Private | PoolSharing::Imported(_) => CU_MEM_HANDLE_TYPE_NONE,
         }
     }
 

@@ -12,16 +12,14 @@ use std::{
     thread::ThreadId,
 };
 
+use gpupool_nvidia::cuda::{CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED};
+
 use crate::{
     error::{CuError, CuResult},
     handles::Handle,
     objects::graph::{self, Graph, node::NodeWork},
     sync::lock,
 };
-
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL` and `…_RELAXED`: who may not make calls that could touch a capture.
-const GLOBAL: u32 = 0;
-pub(crate) const RELAXED: u32 = 2;
 
 /// A capture in progress.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// The thread's own mode.
-    static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+    static MODE: Cell<u32> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
 /// Sets the calling thread's mode, and gives the one before.
@@ -188,8 +186,10 @@ pub(crate) fn forbid() -> CuResult {
     }
     let (mode, here) = (MODE.get(), std::thread::current().id());
     invalidate(CuError::STREAM_CAPTURE_UNSUPPORTED, |sequence| {
-        let own = sequence.thread == here && sequence.mode != RELAXED;
-        mode != RELAXED && (own || (mode == GLOBAL && sequence.mode == GLOBAL))
+        let own = sequence.thread == here && sequence.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            && (own
+                || (mode == CU_STREAM_CAPTURE_MODE_GLOBAL && sequence.mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
     })
 }
 

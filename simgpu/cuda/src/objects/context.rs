@@ -9,6 +9,10 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE,
+    CU_LIMIT_STACK_SIZE,
+};
 use simgpu_device::Card;
 
 use crate::{
@@ -22,14 +26,15 @@ use crate::{
     sync::lock,
 };
 
-/// How many of `CUlimit`'s numbers are kept.
-pub(crate) const LIMITS: usize = 7;
-/// Stack, printf buffer, heap, nesting, pending launches, L2 fetch size, persisting L2.
+/// How many of `CUlimit`'s limits are kept, each in the place of its value.
+pub(crate) const LIMITS: usize = CU_LIMIT_PERSISTING_L2_CACHE_SIZE as usize + 1;
+/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in numbers;
+/// L2 fetch size and persisting L2 in bytes.
 const FIRST_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
-/// Those that take memory.
-pub(crate) const STACK_SIZE: usize = 0;
-const PRINTF_SIZE: usize = 1;
-const HEAP_SIZE: usize = 2;
+/// The places of those that take memory.
+pub(crate) const STACK_SIZE: usize = CU_LIMIT_STACK_SIZE as usize;
+const PRINTF_SIZE: usize = CU_LIMIT_PRINTF_FIFO_SIZE as usize;
+const HEAP_SIZE: usize = CU_LIMIT_MALLOC_HEAP_SIZE as usize;
 /// What limits take of the card comes in multiples of this many bytes.
 const LIMIT_STEP: u64 = 2 << 20;
 

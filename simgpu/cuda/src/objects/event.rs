@@ -2,6 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use gpupool_nvidia::cuda::{
+    CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS, CU_EVENT_RECORD_EXTERNAL,
+    CU_EVENT_WAIT_EXTERNAL,
+};
 use simgpu_device::{SegmentCharge, now_ns};
 
 use crate::{
@@ -17,11 +21,6 @@ use crate::{
     },
     sync::lock,
 };
-
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`.
-const INTERPROCESS: u32 = 4;
 
 /// What an event was last recorded for.
 #[derive(Debug, Clone)]
@@ -55,21 +54,20 @@ fn usable(event: Handle) -> CuResult<Arc<Event>> {
     Ok(event)
 }
 
-/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: the event is no part of the capture, but a node of its own.
-const EXTERNAL: u32 = 1;
-
-/// Records an event in a stream.
+/// Records an event in a stream; with [`CU_EVENT_RECORD_EXTERNAL`] as a node of its own where the stream is captured.
 pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuResult {
     let event = usable(handle)?;
     if event.context != target.context().handle {
         return Err(CuError::INVALID_HANDLE);
     }
-    if flags & !EXTERNAL != 0 {
+    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let mut capture = target.made().map(|stream| lock(&stream.capture));
     let moment = match capture.as_mut().and_then(|capture| capture.as_mut()) {
-        Some(capture) if flags == EXTERNAL => return capture.record(NodeWork::Record(handle)),
+        Some(capture) if flags == CU_EVENT_RECORD_EXTERNAL => {
+            return capture.record(NodeWork::Record(handle));
+        }
         Some(capture) => EventState::Captured(Arc::clone(&capture.sequence), capture.dependencies.clone()),
         // In an idle stream it happens when the card gets to what comes next.
         None => EventState::Recorded(match target.end() {
@@ -99,7 +97,7 @@ fn publish(page: &InterprocessTime, point: &Completion) -> Option<HostCall> {
 /// What another process needs to open an event that was made for it.
 pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
     let event = usable(event)?;
-    if event.flags & INTERPROCESS == 0 {
+    if event.flags & CU_EVENT_INTERPROCESS == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     if event.page.get().is_none() {
@@ -117,17 +115,17 @@ pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
 pub(crate) fn open(token: &IpcHandle) -> CuResult<Handle> {
     let context = current()?.handle;
     let page = OnceLock::from(Arc::new(InterprocessTime::of(token.segment(ipc::EVENT)?)?));
-    let (flags, moment) = (INTERPROCESS | NO_TIMING, Mutex::new(EventState::Never));
+    let (flags, moment) = (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, Mutex::new(EventState::Never));
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
-/// Lets a stream wait for an event.
+/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is captured.
 pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuResult {
-    if flags & !EXTERNAL != 0 {
+    if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let event = usable(handle)?;
-    if let (true, Some(stream)) = (flags == EXTERNAL, target.made())
+    if let (true, Some(stream)) = (flags == CU_EVENT_WAIT_EXTERNAL, target.made())
         && let Some(capture) = lock(&stream.capture).as_mut()
     {
         return capture.record(NodeWork::Wait(handle));
@@ -162,9 +160,14 @@ impl Event {
     }
 }
 
+/// Every flag that an event can have.
+const EVENT_FLAGS: u32 = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+
 /// Makes an event in the current context.
 pub(crate) fn create(flags: u32) -> CuResult<Handle> {
-    if flags > 7 || flags & (INTERPROCESS | NO_TIMING) == INTERPROCESS {
+    if flags & !EVENT_FLAGS != 0
+        || flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS
+    {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?.handle;
@@ -194,7 +197,7 @@ fn timed(event: Handle) -> CuResult<u64> {
     let event = usable(event)?;
     let moment = lock(&event.moment).clone();
     match moment {
-        EventState::Recorded(point) if event.flags & NO_TIMING == 0 => point.reached(),
+        EventState::Recorded(point) if event.flags & CU_EVENT_DISABLE_TIMING == 0 => point.reached(),
         _ => Err(CuError::INVALID_HANDLE),
     }
 }

@@ -7,6 +7,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use gpupool_nvidia::cuda::{CU_STREAM_LEGACY, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD};
+
 use crate::{
     device::engine::{Completion, Engine},
     error::{CuError, CuResult},
@@ -20,8 +22,8 @@ use crate::{
 };
 
 /// The handles that mean a default stream: the legacy one and the thread's own.
-pub(crate) const LEGACY: Handle = 1;
-pub(crate) const PER_THREAD: Handle = 2;
+pub(crate) const LEGACY: Handle = CU_STREAM_LEGACY;
+pub(crate) const PER_THREAD: Handle = CU_STREAM_PER_THREAD;
 
 /// The stream that a handle means in the plain variant of a call: 0 is the legacy default stream.
 pub(crate) const fn legacy(stream: Handle) -> Handle {
@@ -67,7 +69,7 @@ pub(crate) fn create(flags: u32, priority: i32) -> CuResult<Handle> {
 
 /// Makes a stream in a context.
 pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> CuResult<Handle> {
-    if flags > 1 {
+    if flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let context = context.handle;

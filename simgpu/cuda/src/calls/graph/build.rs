@@ -2,10 +2,16 @@
 
 use std::ffi::{c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_USER_OBJECT_MOVE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphEdgeData,
+    CUgraphNodeParams, CUgraphNodeType,
+};
+
 use crate::{
     calls::{
         entry::{entry, put, read, read_list},
-        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+        graph::params,
     },
     error::{CuError, CuResult},
     handles::Handle,
@@ -18,7 +24,6 @@ use crate::{
             user_object::{self, USER_OBJECTS, UserObject},
             with_node,
         },
-        memcpy3d::Body,
     },
 };
 
@@ -54,19 +59,19 @@ unsafe fn add_described(
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Parameters,
+    described: *mut CUgraphNodeParams,
 ) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let mut parameters = read(described)?;
-        let work = parameters.work()?;
+        let work = params::work(&parameters)?;
         let memory = match &work {
             NodeWork::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
             _ => None,
         };
         add_node(out, graph, after, count, work)?;
         if let Some(memory) = memory {
-            parameters.answer(&memory);
+            params::answer(&mut parameters, &memory);
             put(described, parameters)?;
         }
     }
@@ -78,15 +83,15 @@ unsafe fn add_allocation(
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Allocation,
+    described: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
 ) -> CuResult {
     // SAFETY: the driver API's contract.
     unsafe {
         let mut allocation = read(described)?;
-        let work = allocation.work()?;
+        let work = params::allocation(&allocation)?;
         let pointer = if let NodeWork::Allocate(memory) = &work { memory.base } else { 0 };
         add_node(out, graph, after, count, work)?;
-        allocation.pointer = pointer;
+        allocation.dptr = pointer;
         put(described, allocation)
     }
 }
@@ -150,18 +155,18 @@ entry! {
     }
     cuGraphDestroy(handle: Handle) { destroy(handle) }
     cuGraphDestroyNode(node: Handle) { destroy_node(node) }
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const Kernel) {
-        add_node(out, graph, after, count, KernelV2::from(read(kernel)?).work()?)
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        add_node(out, graph, after, count, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const KernelV2) {
-        add_node(out, graph, after, count, read(kernel)?.work()?)
+    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        add_node(out, graph, after, count, params::kernel(&read(kernel)?)?)
     }
     cuGraphAddMemcpyNode(
         out: *mut Handle,
         graph: Handle,
         after: List,
         count: usize,
-        copy: *const Body,
+        copy: *const CUDA_MEMCPY3D,
         _context: Handle,
     ) { add_node(out, graph, after, count, params::copy(read(copy)?)?) }
     cuGraphAddMemsetNode(
@@ -169,11 +174,11 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        set: *const Set,
+        set: *const CUDA_MEMSET_NODE_PARAMS,
         _context: Handle,
-    ) { add_node(out, graph, after, count, read(set)?.work()?) }
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const Host) {
-        add_node(out, graph, after, count, read(host)?.work()?)
+    ) { add_node(out, graph, after, count, params::fill(&read(set)?)?) }
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const CUDA_HOST_NODE_PARAMS) {
+        add_node(out, graph, after, count, params::call(&read(host)?)?)
     }
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: List, count: usize, child: Handle) {
         add_node(out, graph, after, count, NodeWork::Child(child))
@@ -192,7 +197,7 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        allocation: *mut Allocation,
+        allocation: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
     ) { add_allocation(out, graph, after, count, allocation) }
     cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: List, count: usize, pointer: u64) {
         add_node(out, graph, after, count, NodeWork::Free(pointer))
@@ -202,7 +207,7 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v2(
         out: *mut Handle,
@@ -210,7 +215,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v3(
         out: *mut Handle,
@@ -218,7 +223,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddDependencies(graph: Handle, from: List, to: List, count: usize) { edges(graph, from, to, count, true) }
     cuGraphAddDependencies_v2(graph: Handle, from: List, to: List, _edges: *const c_void, count: usize) {
@@ -243,7 +248,7 @@ entry! {
     cuGraphGetEdges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) {
         give_edges(handle, from, to, count)
     }
-    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(graph(handle)?.edges().len()));
         }
@@ -252,7 +257,7 @@ entry! {
     cuGraphNodeGetDependencies(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependencies(node)?, list, count)
     }
-    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependencies(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
@@ -262,14 +267,14 @@ entry! {
     cuGraphNodeGetDependentNodes(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependents(node)?, list, count)
     }
-    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependents(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
         }
         give(&all, list, count)
     }
-    cuGraphNodeGetType(node: Handle, kind: *mut u32) { put(kind, with_node(node, |node| Ok(node.work.kind()))?) }
+    cuGraphNodeGetType(node: Handle, kind: *mut CUgraphNodeType) { put(kind, with_node(node, |node| Ok(node.work.kind()))?) }
     cuGraphNodeFindInClone(out: *mut Handle, original: Handle, clone: Handle) {
         let nodes = graph(clone)?.nodes();
         let found = nodes.iter().find(|node| node.original == original).ok_or(CuError::INVALID_VALUE)?;
@@ -305,8 +310,8 @@ entry! {
     cuUserObjectRelease(object: Handle, count: u32) { user_object::release(object, count) }
     cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32) {
         let graph = GRAPHS.get(graph)?;
-        // Flag 1 moves the caller's own references.
-        if flags != 1 {
+        // With the flag the caller's own references move.
+        if flags != CU_GRAPH_USER_OBJECT_MOVE {
             user_object::retain(object, count)?;
         }
         graph.retained.add(object, count);
