@@ -2,6 +2,11 @@
 
 use std::ffi::c_void;
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY,
+    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     error::{CuError, CuResult},
@@ -17,8 +22,11 @@ use crate::{
 
 /// Rows of pitched memory begin on multiples of this many bytes.
 const PITCH: u64 = 512;
-/// Every flag of `cuMemHostAlloc`, and of `cuMemHostRegister`.
-const HOST_FLAGS: u32 = 0x0F;
+/// Every flag of `cuMemHostRegister`; `cuMemHostAlloc` takes them too.
+const HOST_FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE
+    | CU_MEMHOSTREGISTER_DEVICEMAP
+    | CU_MEMHOSTREGISTER_IOMEMORY
+    | CU_MEMHOSTREGISTER_READ_ONLY;
 
 fn allocate(size: usize) -> CuResult<u64> {
     capture::forbid()?;
@@ -48,6 +56,10 @@ fn owner_of(allocation: &Allocation) -> CuResult<std::sync::Arc<Context>> {
     context(allocation.owner.context)
 }
 
+/// Makes page-locked memory of the host.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> CuResult {
     if flags & !HOST_FLAGS != 0 || out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -82,7 +94,7 @@ entry! {
     }
     cuMemFree_v2(pointer: u64) { free(pointer) }
     cuMemAllocManaged(out: *mut u64, size: usize, flags: u32) {
-        if out.is_null() || !matches!(flags, 1 | 2) {
+        if out.is_null() || !matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) {
             return Err(CuError::INVALID_VALUE);
         }
         capture::forbid()?;

@@ -4,6 +4,13 @@
 
 use std::{ffi::c_void, time::Duration};
 
+use gpupool_nvidia::cuda::{
+    CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WRITE_VALUE_64,
+    CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_WAIT_VALUE_GEQ,
+    CU_STREAM_WAIT_VALUE_NOR, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, CUstreamBatchMemOpParams,
+};
+
 use crate::{
     calls::{
         copy::queued,
@@ -19,22 +26,8 @@ use crate::{
     },
 };
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`; what is below says how to compare.
-const FLUSH: u32 = 1 << 30;
-/// How often a waiting stream looks.
-const LOOK: Duration = Duration::from_micros(50);
-
-/// `CUstreamBatchMemOpParams`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Operation {
-    /// 1 wait for 32 bits, 2 write 32 bits, 4 wait for 64 bits, 5 write 64 bits, 3 and 6 order what others see.
-    kind: u32,
-    address: u64,
-    value: u64,
-    flags: u32,
-    rest: [u64; 2],
-}
+/// How often a waiting stream looks again.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// What a stream waits for.
 struct Awaited {
@@ -53,11 +46,13 @@ impl Awaited {
             return true;
         }
         match self.flags {
-            // At least, in the arithmetic of numbers that wrap around.
-            0 if self.bytes == 4 => narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0,
-            0 => found.wrapping_sub(self.value).cast_signed() >= 0,
-            1 => found == self.value,
-            2 => found & self.value != 0,
+            // In the arithmetic of numbers that wrap around.
+            CU_STREAM_WAIT_VALUE_GEQ if self.bytes == 4 => {
+                narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0
+            }
+            CU_STREAM_WAIT_VALUE_GEQ => found.wrapping_sub(self.value).cast_signed() >= 0,
+            CU_STREAM_WAIT_VALUE_EQ => found == self.value,
+            CU_STREAM_WAIT_VALUE_AND => found & self.value != 0,
             _ => !(found | self.value) & (u64::MAX >> (64 - 8 * self.bytes)) != 0,
         }
     }
@@ -68,19 +63,23 @@ const fn narrow(value: u64) -> u32 {
     value as u32
 }
 
+/// Waits for a value in memory.
+///
+/// # Safety
+/// `awaited` is an [`Awaited`] that [`wait`] boxed, and nobody else's.
 unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     // SAFETY: made by `wait` for this one call.
     let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
     while !awaited.has_come() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
-    let flags = flags & !FLUSH;
-    if flags > 3 || !address.is_multiple_of(bytes) {
+    let flags = flags & !CU_STREAM_WAIT_VALUE_FLUSH;
+    if flags > CU_STREAM_WAIT_VALUE_NOR || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     MemoryFill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }
@@ -98,7 +97,7 @@ fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuR
 /// Writes a value; it is there at once, as all bytes are.
 fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
-    if flags > 1 || !address.is_multiple_of(bytes) {
+    if flags & !CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER != 0 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
@@ -116,25 +115,35 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Cu
     Ok(())
 }
 
-unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> CuResult {
+/// Submits several operations on memory.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` operations; it need not be aligned.
+unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
-        let Operation { kind, address, value, flags, .. } = unsafe { read(list.wrapping_add(place)) }?;
-        match kind {
-            1 => wait(stream, address, 4, value, flags)?,
-            2 => write(stream, address, 4, value, flags)?,
-            4 => wait(stream, address, 8, value, flags)?,
-            5 => write(stream, address, 8, value, flags)?,
-            3 | 6 => {}
+        // SAFETY: by this function's contract the list has that many.
+        let CUstreamBatchMemOpParams { operation, address, value, flags, .. } =
+            unsafe { read(list.wrapping_add(place)) }?;
+        match operation {
+            CU_STREAM_MEM_OP_WAIT_VALUE_32 => wait(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_32 => write(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WAIT_VALUE_64 => wait(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_64 => write(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | CU_STREAM_MEM_OP_BARRIER => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
     }
     Ok(())
 }
 
+/// Submits several copies.
+///
+/// # Safety
+/// `to`, `from` and `sizes` are each null or valid for reads of `count` values, `failed` is null or valid for
+/// a write.
 unsafe fn copies(
     to: *const u64,
     from: *const u64,
@@ -144,7 +153,7 @@ unsafe fn copies(
     stream: Handle,
 ) -> CuResult {
     // What fails before any copy is about all of them.
-    // SAFETY: the driver API's contract: lists of that many.
+    // SAFETY: by this function's contract: lists of that many.
     unsafe {
         put_if_wanted(failed, usize::MAX);
         if count == 0 {
@@ -212,16 +221,16 @@ entry! {
     cuStreamWriteValue64_v2_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
         write(own(stream), address, 8, value, flags)
     }
-    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
     cuMemcpyBatchAsync(
@@ -267,5 +276,3 @@ entry! {
         stream: Handle,
     ) { copies(to, from, sizes, count, std::ptr::null_mut(), own(stream)) }
 }
-
-const _: () = assert!(size_of::<Operation>() == 48);

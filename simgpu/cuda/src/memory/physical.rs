@@ -1,7 +1,8 @@
 //! Physical memory that a program makes, maps where it likes, and passes on.
 //!
 //! It lives as long as a handle of it is held or it is mapped anywhere, in this process or, where it can be exported,
-//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a segment.
+//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a
+//! segment.
 
 use std::{
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
@@ -11,6 +12,12 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_WIN32, CU_MEM_HANDLE_TYPE_WIN32_KMT,
+    CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
+};
 use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
@@ -27,23 +34,20 @@ use crate::{
 /// Physical memory comes in multiples of this many bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(crate) const DESCRIPTOR: u32 = 1;
-/// Every kind of handle that there is: descriptors, two of Windows', fabric.
-const HANDLE_TYPES: u32 = 0x0F;
+/// Every kind of handle that there is.
+const HANDLE_TYPES: CUmemAllocationHandleType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    | CU_MEM_HANDLE_TYPE_WIN32
+    | CU_MEM_HANDLE_TYPE_WIN32_KMT
+    | CU_MEM_HANDLE_TYPE_FABRIC;
 
-/// `CUmemAllocationProp`.
-#[repr(C)]
+/// What a program asked of physical memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Properties {
-    pub(crate) allocation: u32,
-    pub(crate) handle_types: u32,
-    /// 1 device, 2 to 4 the host's.
-    pub(crate) location: u32,
-    pub(crate) location_id: i32,
-    security: u64,
-    flags: u64,
-}
+pub(crate) struct Properties(CUmemAllocationProp);
+
+// SAFETY: nobody follows the pointer in it, which means something on other systems only.
+unsafe impl Send for Properties {}
+// SAFETY: as above.
+unsafe impl Sync for Properties {}
 
 /// Where the bytes are.
 #[derive(Debug)]
@@ -74,25 +78,60 @@ static PHYSICALS: Registry<Physical> = Registry::new();
 static OWN: OnceLock<OwnedFd> = OnceLock::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+impl From<CUmemAllocationProp> for Properties {
+    fn from(asked: CUmemAllocationProp) -> Self {
+        Self(asked)
+    }
+}
+
+impl From<Properties> for CUmemAllocationProp {
+    fn from(properties: Properties) -> Self {
+        properties.0
+    }
+}
+
 impl Properties {
+    /// Device memory that can be exported as a descriptor.
+    const fn exportable_on(device: i32) -> Self {
+        Self(CUmemAllocationProp {
+            r#type: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: CUmemLocation { r#type: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            win32HandleMetaData: std::ptr::null_mut(),
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        })
+    }
+
     /// Fails where no such memory can be made.
     fn check(&self) -> CuResult {
-        if self.allocation != 1 || self.handle_types & !HANDLE_TYPES != 0 {
+        if self.0.r#type != CU_MEM_ALLOCATION_TYPE_PINNED || self.handle_types() & !HANDLE_TYPES != 0 {
             return Err(CuError::INVALID_VALUE);
         }
-        match self.location {
-            1 => drop(initialised()?.card(self.location_id)?),
-            2..=4 => {}
+        match self.0.location.r#type {
+            CU_MEM_LOCATION_TYPE_DEVICE => drop(initialised()?.card(self.0.location.id)?),
+            CU_MEM_LOCATION_TYPE_HOST..=CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
-        if self.handle_types & !DESCRIPTOR != 0 { Err(CuError::NOT_SUPPORTED) } else { Ok(()) }
+        if self.handle_types() & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != 0 {
+            Err(CuError::NOT_SUPPORTED)
+        } else {
+            Ok(())
+        }
     }
 
-    fn on_device(&self) -> bool {
-        self.location == 1
+    const fn handle_types(&self) -> CUmemAllocationHandleType {
+        self.0.requestedHandleTypes
     }
 
-    /// The smallest and the recommended size. Fails as [`create`] does.
+    /// The device that it lies on, as a CUDA ordinal; `None` for the host's memory.
+    fn device(&self) -> Option<i32> {
+        (self.0.location.r#type == CU_MEM_LOCATION_TYPE_DEVICE).then_some(self.0.location.id)
+    }
+
+    /// The smallest and the recommended size in bytes. Fails as [`create`] does.
     pub(crate) fn granularity(&self) -> CuResult<u64> {
         self.check().map(|()| GRANULARITY)
     }
@@ -120,8 +159,11 @@ pub(crate) fn create(size: u64, properties: Properties) -> CuResult<Handle> {
         return Err(CuError::INVALID_VALUE);
     }
     let state = initialised()?;
-    let card = if properties.on_device() { Some(state.card(properties.location_id)?.index()) } else { None };
-    let backing = if properties.handle_types == 0 {
+    let card = match properties.device() {
+        Some(device) => Some(state.card(device)?.index()),
+        None => None,
+    };
+    let backing = if properties.handle_types() == CU_MEM_HANDLE_TYPE_NONE {
         own()?;
         if let Some(card) = card {
             state.process()?.take_memory(card, size)?;
@@ -197,7 +239,7 @@ pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> CuResult
     if !fits || !base.is_multiple_of(GRANULARITY) || !size.is_multiple_of(GRANULARITY) {
         return Err(CuError::INVALID_VALUE);
     }
-    let device = if found.properties.on_device() { found.properties.location_id } else { 0 };
+    let device = found.properties.device().unwrap_or(0);
     let owner = Owner { context: 0, device, card: initialised()?.card(device)?.index() };
     add_mapping(handle)?;
     space::reserved::map(base, size, handle, owner, || found.place(base, size))
@@ -215,16 +257,16 @@ pub(crate) fn unmap(base: u64, size: u64) -> CuResult {
 }
 
 /// A descriptor for another process.
-pub(crate) fn export(handle: Handle, kind: u32) -> CuResult<OwnedFd> {
+pub(crate) fn export(handle: Handle, kind: CUmemAllocationHandleType) -> CuResult<OwnedFd> {
     match (kind, &physical(handle)?.backing) {
-        (DESCRIPTOR, Backing::Shared(segment)) => segments::export(segment),
+        (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Backing::Shared(segment)) => segments::export(segment),
         _ => Err(CuError::INVALID_VALUE),
     }
 }
 
 /// A handle of the memory that a descriptor stands for.
-pub(crate) fn import(descriptor: i32, kind: u32) -> CuResult<Handle> {
-    if kind != DESCRIPTOR {
+pub(crate) fn import(descriptor: i32, kind: CUmemAllocationHandleType) -> CuResult<Handle> {
+    if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
         return Err(if kind & HANDLE_TYPES == 0 { CuError::INVALID_VALUE } else { CuError::NOT_SUPPORTED });
     }
     let segment = segments::import(descriptor)?.ok_or(CuError::INVALID_VALUE)?;
@@ -233,15 +275,7 @@ pub(crate) fn import(descriptor: i32, kind: u32) -> CuResult<Handle> {
     // A descriptor without bytes stands for a pool.
     let device = if segment.bytes == 0 { Err(CuError::INVALID_VALUE) } else { device };
     let device = device.inspect_err(|_| segments::release(&segment))?;
-    let properties = Properties {
-        allocation: 1,
-        handle_types: DESCRIPTOR,
-        location: 1,
-        location_id: device,
-        security: 0,
-        flags: 0,
-    };
-    Ok(enter(segment.bytes, properties, Backing::Shared(segment)))
+    Ok(enter(segment.bytes, Properties::exportable_on(device), Backing::Shared(segment)))
 }
 
 impl Physical {

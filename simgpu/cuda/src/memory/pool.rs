@@ -8,6 +8,9 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUmemAllocationHandleType,
+};
 use simgpu_device::{MAX_CARDS, Segment, SegmentCharge, round_up};
 
 use crate::{
@@ -29,7 +32,7 @@ const STEP: u64 = 32 << 20;
 /// The least that it takes, in bytes.
 const LEAST_STEP: u64 = 2 << 20;
 
-/// How much a pool has.
+/// Bytes of a pool, now and at most since they were reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PoolUsage {
     /// Taken from the card.
@@ -40,7 +43,7 @@ pub(crate) struct PoolUsage {
     pub(crate) used_high: u64,
 }
 
-/// A pool.
+/// A `CUmemoryPool`.
 #[derive(Debug)]
 pub(crate) struct MemoryPool {
     /// CUDA ordinal.
@@ -60,10 +63,10 @@ pub(crate) struct MemoryPool {
     destroyed: AtomicBool,
 }
 
-/// Whether other processes have to do with a pool.
+/// Whether a pool is shared between processes.
 #[derive(Debug)]
 pub(crate) enum PoolSharing {
-    /// They don't.
+    /// It is this process's alone.
     Private,
     /// They may open what it hands out: every allocation has a segment of its own, which is used again when it was
     /// freed. The first segment has no bytes and stands for the pool.
@@ -350,10 +353,10 @@ impl MemoryPool {
     }
 
     /// What `CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES` says.
-    pub(crate) const fn handle_types(&self) -> i32 {
+    pub(crate) const fn handle_types(&self) -> CUmemAllocationHandleType {
         match self.sharing {
-            PoolSharing::Exportable(..) => 1,
-            PoolSharing::Private | PoolSharing::Imported(_) => 0,
+            PoolSharing::Exportable(..) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            PoolSharing::Private | PoolSharing::Imported(_) => CU_MEM_HANDLE_TYPE_NONE,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The process's allocations: what every pointer belongs to.
+//! The process's address space: its allocations, by their addresses, and who they belong to.
 
 pub(crate) mod reserved;
 pub(crate) mod sharing;
@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 use simgpu_device::Segment;
 
 pub(crate) use self::transfer::{CopyPointer, CopyRegion, MemoryCopy, MemoryFill};
@@ -25,10 +26,6 @@ use crate::{
     memory::arena::Arena,
     sync::{read, write},
 };
-
-/// `CU_MEM_ACCESS_FLAGS_PROT_READ` and `…_READWRITE`.
-pub(crate) const READ: u32 = 1;
-pub(crate) const READ_WRITE: u32 = 3;
 
 /// What kind of memory an allocation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +189,10 @@ impl Allocation {
     /// Whether it may be read, or written where `writes`.
     const fn allows(&self, writes: bool) -> bool {
         match self.kind {
-            AllocationKind::Mapped(_) => self.flags == READ_WRITE || (self.flags == READ && !writes),
+            AllocationKind::Mapped(_) => {
+                self.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                    || (self.flags == CU_MEM_ACCESS_FLAGS_PROT_READ && !writes)
+            }
             _ => true,
         }
     }

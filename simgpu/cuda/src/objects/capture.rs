@@ -12,16 +12,14 @@ use std::{
     thread::ThreadId,
 };
 
+use gpupool_nvidia::cuda::{CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED};
+
 use crate::{
     error::{CuError, CuResult},
     handles::Handle,
     objects::graph::{self, Graph, node::NodeWork},
     sync::lock,
 };
-
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL` and `…_RELAXED`: who may not make calls that could touch a capture.
-const GLOBAL: u32 = 0;
-pub(crate) const RELAXED: u32 = 2;
 
 /// A capture in progress.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// The thread's own mode.
-    static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+    static MODE: Cell<u32> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
 /// Sets the calling thread's mode, and gives the one before.
@@ -127,7 +125,8 @@ impl StreamCapture {
     }
 
     /// The graph of a capture that has ended, where `left` are the last nodes of the other streams. Fails where
-    /// one of these does not come before the end, or something happened that can't be captured; then there is no graph.
+    /// one of these does not come before the end, or something happened that can't be captured; then there is no
+    /// graph.
     pub(crate) fn finish(&self, left: &[Handle]) -> CuResult<Handle> {
         let sequence = &self.sequence;
         let before = graph::graph(sequence.graph).map(|graph| ancestors(&graph, &self.dependencies))?;
@@ -188,8 +187,10 @@ pub(crate) fn forbid() -> CuResult {
     }
     let (mode, here) = (MODE.get(), std::thread::current().id());
     invalidate(CuError::STREAM_CAPTURE_UNSUPPORTED, |sequence| {
-        let own = sequence.thread == here && sequence.mode != RELAXED;
-        mode != RELAXED && (own || (mode == GLOBAL && sequence.mode == GLOBAL))
+        let own = sequence.thread == here && sequence.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        mode != CU_STREAM_CAPTURE_MODE_RELAXED
+            && (own
+                || (mode == CU_STREAM_CAPTURE_MODE_GLOBAL && sequence.mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
     })
 }
 
@@ -198,7 +199,8 @@ pub(crate) fn forbid_all() -> CuResult {
     if COUNT.load(Relaxed) == 0 { Ok(()) } else { invalidate(CuError::STREAM_CAPTURE_UNSUPPORTED, |_| true) }
 }
 
-/// Fails, and invalidates the captures of streams that the legacy default stream waits for: the caller works in that one.
+/// Fails, and invalidates the captures of streams that the legacy default stream waits for: the caller works in that
+/// one.
 pub(crate) fn forbid_legacy() -> CuResult {
     if COUNT.load(Relaxed) == 0 {
         return Ok(());

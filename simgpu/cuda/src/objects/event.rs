@@ -1,7 +1,11 @@
-//! Events: moments in streams.
+//! Events: they mark a place in a stream's work, and have happened when the work before it is done.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use gpupool_nvidia::cuda::{
+    CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS, CU_EVENT_RECORD_EXTERNAL,
+    CU_EVENT_WAIT_EXTERNAL,
+};
 use simgpu_device::{SegmentCharge, now_ns};
 
 use crate::{
@@ -18,11 +22,6 @@ use crate::{
     sync::lock,
 };
 
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`.
-const INTERPROCESS: u32 = 4;
-
 /// What an event was last recorded for.
 #[derive(Debug, Clone)]
 enum EventState {
@@ -32,14 +31,14 @@ enum EventState {
     Recorded(Completion),
 }
 
-/// An event.
+/// A `CUevent`.
 #[derive(Debug)]
 pub(crate) struct Event {
     /// The context it belongs to.
     pub(crate) context: Handle,
     flags: u32,
     moment: Mutex<EventState>,
-    /// Where other processes see the moment, or put it.
+    /// Shared with other processes, where the event was made for that: when it happens.
     page: OnceLock<Arc<InterprocessTime>>,
 }
 
@@ -55,21 +54,20 @@ fn usable(event: Handle) -> CuResult<Arc<Event>> {
     Ok(event)
 }
 
-/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: the event is no part of the capture, but a node of its own.
-const EXTERNAL: u32 = 1;
-
-/// Records an event in a stream.
+/// Records an event in a stream; with [`CU_EVENT_RECORD_EXTERNAL`] as a node of its own where the stream is captured.
 pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuResult {
     let event = usable(handle)?;
     if event.context != target.context().handle {
         return Err(CuError::INVALID_HANDLE);
     }
-    if flags & !EXTERNAL != 0 {
+    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let mut capture = target.made().map(|stream| lock(&stream.capture));
     let moment = match capture.as_mut().and_then(|capture| capture.as_mut()) {
-        Some(capture) if flags == EXTERNAL => return capture.record(NodeWork::Record(handle)),
+        Some(capture) if flags == CU_EVENT_RECORD_EXTERNAL => {
+            return capture.record(NodeWork::Record(handle));
+        }
         Some(capture) => EventState::Captured(Arc::clone(&capture.sequence), capture.dependencies.clone()),
         // In an idle stream it happens when the card gets to what comes next.
         None => EventState::Recorded(match target.end() {
@@ -78,8 +76,8 @@ pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuRes
         }),
     };
     drop(capture);
-    if let (Some(page), EventState::Recorded(point)) = (event.page.get(), &moment)
-        && let Some(call) = publish(page, point)
+    if let (Some(page), EventState::Recorded(completion)) = (event.page.get(), &moment)
+        && let Some(call) = publish(page, completion)
     {
         target.engine().submit_call(call)?;
     }
@@ -87,9 +85,10 @@ pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuRes
     Ok(())
 }
 
-/// Tells other processes when a moment of this one is; gives what has to be called in its turn where that is not known yet.
-fn publish(page: &InterprocessTime, point: &Completion) -> Option<HostCall> {
-    if let Completion::At(end) = point {
+/// Tells other processes when an event of this one happens; gives a function to be called in the stream's order where
+/// that is not known yet.
+fn publish(page: &InterprocessTime, completion: &Completion) -> Option<HostCall> {
+    if let Completion::At(end) = completion {
         page.set(*end);
         return None;
     }
@@ -99,13 +98,13 @@ fn publish(page: &InterprocessTime, point: &Completion) -> Option<HostCall> {
 /// What another process needs to open an event that was made for it.
 pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
     let event = usable(event)?;
-    if event.flags & INTERPROCESS == 0 {
+    if event.flags & CU_EVENT_INTERPROCESS == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     if event.page.get().is_none() {
         let page = InterprocessTime::of(segments::create(0, 4096, SegmentCharge::Nobody)?)?;
-        if let EventState::Recorded(point) = &*lock(&event.moment) {
-            page.set(point.known()?);
+        if let EventState::Recorded(completion) = &*lock(&event.moment) {
+            page.set(completion.known()?);
         }
         let _ = event.page.set(Arc::new(page));
     }
@@ -114,20 +113,21 @@ pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
 }
 
 /// Opens an event of another process.
-pub(crate) fn open(token: &IpcHandle) -> CuResult<Handle> {
+pub(crate) fn open(shared: &IpcHandle) -> CuResult<Handle> {
     let context = current()?.handle;
-    let page = OnceLock::from(Arc::new(InterprocessTime::of(token.segment(ipc::EVENT)?)?));
-    let (flags, moment) = (INTERPROCESS | NO_TIMING, Mutex::new(EventState::Never));
+    let page = OnceLock::from(Arc::new(InterprocessTime::of(shared.segment(ipc::EVENT)?)?));
+    let (flags, moment) = (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, Mutex::new(EventState::Never));
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
-/// Lets a stream wait for an event.
+/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is
+/// captured.
 pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuResult {
-    if flags & !EXTERNAL != 0 {
+    if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let event = usable(handle)?;
-    if let (true, Some(stream)) = (flags == EXTERNAL, target.made())
+    if let (true, Some(stream)) = (flags == CU_EVENT_WAIT_EXTERNAL, target.made())
         && let Some(capture) = lock(&stream.capture).as_mut()
     {
         return capture.record(NodeWork::Wait(handle));
@@ -141,8 +141,8 @@ pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuRe
         EventState::Never => Ok(()),
         EventState::Recorded(_) if target.is_capturing() => Err(CuError::STREAM_CAPTURE_ISOLATION),
         EventState::Recorded(Completion::At(end)) if end <= now_ns() => Ok(()),
-        EventState::Recorded(point) => {
-            target.engine().submit_wait(&point)?;
+        EventState::Recorded(completion) => {
+            target.engine().submit_wait(&completion)?;
             target.reach(target.engine().end());
             Ok(())
         }
@@ -162,9 +162,14 @@ impl Event {
     }
 }
 
+/// Every flag that an event can have.
+const EVENT_FLAGS: u32 = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+
 /// Makes an event in the current context.
 pub(crate) fn create(flags: u32) -> CuResult<Handle> {
-    if flags > 7 || flags & (INTERPROCESS | NO_TIMING) == INTERPROCESS {
+    if flags & !EVENT_FLAGS != 0
+        || flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS
+    {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?.handle;
@@ -177,7 +182,7 @@ pub(crate) fn query(event: Handle) -> CuResult {
     match usable(event)?.last() {
         EventState::Never => Ok(()),
         EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        EventState::Recorded(point) => point.reached().map(|_| ()),
+        EventState::Recorded(completion) => completion.reached().map(|_| ()),
     }
 }
 
@@ -186,7 +191,7 @@ pub(crate) fn wait(event: Handle) -> CuResult<bool> {
     match usable(event)?.last() {
         EventState::Never => Ok(false),
         EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        EventState::Recorded(point) => point.wait().map(|_| true),
+        EventState::Recorded(completion) => completion.wait().map(|_| true),
     }
 }
 
@@ -194,7 +199,9 @@ fn timed(event: Handle) -> CuResult<u64> {
     let event = usable(event)?;
     let moment = lock(&event.moment).clone();
     match moment {
-        EventState::Recorded(point) if event.flags & NO_TIMING == 0 => point.reached(),
+        EventState::Recorded(completion) if event.flags & CU_EVENT_DISABLE_TIMING == 0 => {
+            completion.reached()
+        }
         _ => Err(CuError::INVALID_HANDLE),
     }
 }

@@ -1,8 +1,15 @@
-//! Graphs made ready to be launched: the work in an order in which it can be done.
+//! Executable graphs (`CUgraphExec`): the work of a graph, copied and put into an order in which it can be done.
 
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
+};
+
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED,
+    CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+    CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExecUpdateResult, CUgraphInstantiate_flags,
 };
 
 use crate::{
@@ -18,11 +25,13 @@ use crate::{
     sync::lock,
 };
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, and every flag that there is.
-const AUTO_FREE: u64 = 1;
-const FLAGS: u64 = 0x0F;
+/// Every flag that an executable graph can have.
+const FLAGS: CUgraphInstantiate_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+    | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+    | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH
+    | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-/// A node as it will be done.
+/// A node of an executable graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     /// The node's handle.
@@ -34,7 +43,7 @@ pub(crate) struct Step {
     child: Vec<Self>,
 }
 
-/// An executable graph.
+/// A `CUgraphExec`; later changes of the graph that it was made of do not touch it.
 #[derive(Debug)]
 pub(crate) struct ExecutableGraph {
     pub(crate) flags: u64,
@@ -86,11 +95,11 @@ pub(crate) fn executable(handle: Handle) -> CuResult<Arc<ExecutableGraph>> {
 }
 
 impl ExecutableGraph {
-    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that fails
-    /// nothing is done.
+    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that
+    /// fails nothing is done.
     pub(crate) fn launch(&self, target: &TargetStream) -> CuResult {
         let steps = lock(&self.steps).clone();
-        if self.flags & AUTO_FREE != 0 {
+        if self.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH != 0 {
             for memory in allocations(&steps).filter(|memory| memory.is_live()) {
                 graph_memory::end(memory.base)?;
             }
@@ -128,9 +137,9 @@ impl ExecutableGraph {
         })
     }
 
-    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing changes;
-    /// then it gives `CUgraphExecUpdateResult` and the node that differs.
-    pub(crate) fn update(&self, handle: Handle) -> CuResult<Result<(), (u32, Handle)>> {
+    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing
+    /// changes; then it gives `CUgraphExecUpdateResult` and the node that differs.
+    pub(crate) fn update(&self, handle: Handle) -> CuResult<Result<(), (CUgraphExecUpdateResult, Handle)>> {
         let new = steps(&*graph(handle)?)?;
         let mut own = lock(&self.steps);
         if let Some(difference) = difference(&own, &new) {
@@ -141,14 +150,10 @@ impl ExecutableGraph {
     }
 }
 
-/// `CU_GRAPH_EXEC_UPDATE_ERROR_…`: another shape, another kind of node, what can't be changed.
-const TOPOLOGY_CHANGED: u32 = 2;
-const NODE_TYPE_CHANGED: u32 = 3;
-const NOT_SUPPORTED: u32 = 6;
-
-fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
+/// How two executable graphs differ in more than parameters, and the node of `new` that differs.
+fn difference(own: &[Step], new: &[Step]) -> Option<(CUgraphExecUpdateResult, Handle)> {
     if own.len() != new.len() {
-        return Some((TOPOLOGY_CHANGED, new.last().map_or(0, |step| step.node)));
+        return Some((CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, new.last().map_or(0, |step| step.node)));
     }
     // Nodes are told by their places.
     let places = |steps: &[Step], step: &Step| -> BTreeSet<Option<usize>> {
@@ -156,15 +161,15 @@ fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
     };
     own.iter().zip(new).find_map(|(old, step)| {
         if old.work.kind() != step.work.kind() {
-            return Some((NODE_TYPE_CHANGED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, step.node));
         }
         if places(own, old) != places(new, step) {
-            return Some((TOPOLOGY_CHANGED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, step.node));
         }
         if let (NodeWork::Allocate(old), NodeWork::Allocate(new)) = (&old.work, &step.work)
             && !Arc::ptr_eq(old, new)
         {
-            return Some((NOT_SUPPORTED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, step.node));
         }
         difference(&old.child, &step.child)
     })

@@ -5,10 +5,14 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use gpupool_nvidia::cuda::{CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CUdevice_attribute};
 use simgpu_device::Card;
 
 use crate::{
-    device::{attributes::attribute, environment::settings},
+    device::{
+        attributes::{BLOCK_SIDES, GRID_SIDES, attribute},
+        environment::settings,
+    },
     error::{CuError, CuResult},
     handles::Handle,
     objects::{
@@ -49,11 +53,11 @@ impl LaunchShape {
     /// Fails as a real driver does for a launch that can't be.
     fn check(&self, card: Card, function: &Function) -> CuResult {
         let limit = |number| u64::try_from(attribute(card, number)).unwrap_or_default();
-        let within = |sides: [u32; 3], first: i32| {
-            sides.iter().zip(first..).all(|(&side, number)| side > 0 && u64::from(side) <= limit(number))
+        let within = |sides: [u32; 3], bounds: [CUdevice_attribute; 3]| {
+            sides.iter().zip(bounds).all(|(&side, bound)| side > 0 && u64::from(side) <= limit(bound))
         };
-        // Attributes 2 to 4 bound the sides of a block, 5 to 7 those of a grid.
-        if !within(self.block, 2) || !within(self.grid, 5) || self.threads() > limit(1) {
+        let threads = limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+        if !within(self.block, BLOCK_SIDES) || !within(self.grid, GRID_SIDES) || self.threads() > threads {
             return Err(CuError::INVALID_VALUE);
         }
         if self.threads() > u64::from(function.kernel().max_threads) {

@@ -9,6 +9,17 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, CU_FUNC_ATTRIBUTE_BINARY_VERSION,
+    CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET,
+    CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+    CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+    CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CU_SHAREDMEM_CARVEOUT_DEFAULT,
+    CU_SHAREDMEM_CARVEOUT_MAX_SHARED, CUfunction_attribute,
+};
+
 use crate::{
     device::{attributes::attribute, initialised::initialised},
     error::{CuError, CuResult},
@@ -194,7 +205,7 @@ fn new_function(image: &Arc<Image>, place: usize, context: Handle, parent: Handl
         context,
         parent,
         max_dynamic_shared: AtomicI32::new(i32::try_from(DEFAULT_SHARED).unwrap_or_default()),
-        carveout: AtomicI32::new(-1),
+        carveout: AtomicI32::new(CU_SHAREDMEM_CARVEOUT_DEFAULT),
         loaded_in: AtomicU64::new(0),
         old: Mutex::new(OldLaunch { block: [1; 3], shared: 0 }),
     })
@@ -220,39 +231,47 @@ impl Function {
         self.image.architecture
     }
 
-    /// `CUfunction_attribute` number `number`; `CUDA_ERROR_INVALID_VALUE` where there is no such.
-    pub(crate) fn attribute(&self, number: i32) -> CuResult<i32> {
+    /// An attribute of the function; `CUDA_ERROR_INVALID_VALUE` where there is no such.
+    pub(crate) fn attribute(&self, number: CUfunction_attribute) -> CuResult<i32> {
         let kernel = self.kernel();
         let value = match number {
-            0 => kernel.max_threads,
-            1 => kernel.shared,
-            2 => kernel.constant,
-            3 => kernel.local,
-            4 => kernel.registers,
-            5 | 6 => self.architecture(),
-            8 => return Ok(self.max_dynamic_shared.load(Relaxed)),
-            9 => return Ok(self.carveout.load(Relaxed)),
+            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => kernel.max_threads,
+            CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => kernel.shared,
+            CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => kernel.constant,
+            CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => kernel.local,
+            CU_FUNC_ATTRIBUTE_NUM_REGS => kernel.registers,
+            CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => self.architecture(),
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                return Ok(self.max_dynamic_shared.load(Relaxed));
+            }
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => return Ok(self.carveout.load(Relaxed)),
             // Caching, clusters, graph updates, shared memory mode: none is asked for.
-            7 | 10..=17 => 0,
+            CU_FUNC_ATTRIBUTE_CACHE_MODE_CA
+            | CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET..=CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => 0,
             _ => return Err(CuError::INVALID_VALUE),
         };
         i32::try_from(value).map_err(|_| CuError::INVALID_VALUE)
     }
 
     /// Sets one of the attributes that can be set.
-    pub(crate) fn set_attribute(&self, number: i32, value: i32) -> CuResult {
+    pub(crate) fn set_attribute(&self, number: CUfunction_attribute, value: i32) -> CuResult {
         match number {
-            8 => {
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 let card = initialised()?.card(0)?;
-                let most = attribute(card, 97) - i32::try_from(self.kernel().shared).unwrap_or(i32::MAX);
+                let most = attribute(card, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+                    - i32::try_from(self.kernel().shared).unwrap_or(i32::MAX);
                 if value < 0 || value > most {
                     return Err(CuError::INVALID_VALUE);
                 }
                 self.max_dynamic_shared.store(value, Relaxed);
             }
-            9 if (-1..=100).contains(&value) => self.carveout.store(value, Relaxed),
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+                if (CU_SHAREDMEM_CARVEOUT_DEFAULT..=CU_SHAREDMEM_CARVEOUT_MAX_SHARED).contains(&value) =>
+            {
+                self.carveout.store(value, Relaxed);
+            }
             // Clusters: taken note of by nobody, since nothing is computed.
-            11..=17 => {}
+            CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Streams: in what order work is done, and when it is done.
+//! Streams: work submitted to one is done in that order; here is where it ends, and whether it is being captured.
 
 mod capturing;
 
@@ -6,6 +6,8 @@ use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+use gpupool_nvidia::cuda::{CU_STREAM_LEGACY, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD};
 
 use crate::{
     device::engine::{Completion, Engine},
@@ -20,8 +22,8 @@ use crate::{
 };
 
 /// The handles that mean a default stream: the legacy one and the thread's own.
-pub(crate) const LEGACY: Handle = 1;
-pub(crate) const PER_THREAD: Handle = 2;
+pub(crate) const LEGACY: Handle = CU_STREAM_LEGACY;
+pub(crate) const PER_THREAD: Handle = CU_STREAM_PER_THREAD;
 
 /// The stream that a handle means in the plain variant of a call: 0 is the legacy default stream.
 pub(crate) const fn legacy(stream: Handle) -> Handle {
@@ -33,7 +35,7 @@ pub(crate) const fn own(stream: Handle) -> Handle {
     if stream == 0 { PER_THREAD } else { stream }
 }
 
-/// A stream that the program made.
+/// A stream that the program made; the default streams are none.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The context it belongs to.
@@ -60,6 +62,9 @@ pub(crate) enum TargetStream {
     Made(Arc<Stream>, Arc<Context>),
 }
 
+/// The priority of the streams that come first; 0 is that of the last.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+
 /// Makes a stream in the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> CuResult<Handle> {
     create_in(&*current()?, flags, priority)
@@ -67,7 +72,7 @@ pub(crate) fn create(flags: u32, priority: i32) -> CuResult<Handle> {
 
 /// Makes a stream in a context.
 pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> CuResult<Handle> {
-    if flags > 1 {
+    if flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let context = context.handle;
@@ -75,7 +80,7 @@ pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> CuResul
     Ok(STREAMS.add(Stream {
         context,
         flags,
-        priority: priority.clamp(-5, 0),
+        priority: priority.clamp(GREATEST_PRIORITY, 0),
         id,
         last,
         capture: Mutex::new(None),
@@ -162,14 +167,15 @@ impl TargetStream {
         self.made().map_or_else(|| self.engine().end(), |stream| lock(&stream.last).clone())
     }
 
-    /// Notes that the stream now lasts until `point`.
-    pub(crate) fn reach(&self, point: Completion) {
+    /// Notes that the stream now lasts until `completion`.
+    pub(crate) fn reach(&self, completion: Completion) {
         if let Some(stream) = self.made() {
-            *lock(&stream.last) = point;
+            *lock(&stream.last) = completion;
         }
     }
 
-    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be captured.
+    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be
+    /// captured.
     pub(crate) fn not_capturing(&self) -> CuResult {
         match self {
             Self::Made(stream, _) => stream.invalidate_capture(),

@@ -2,10 +2,16 @@
 
 use std::ffi::{c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_USER_OBJECT_MOVE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphEdgeData,
+    CUgraphNodeParams, CUgraphNodeType,
+};
+
 use crate::{
     calls::{
         entry::{entry, put, read, read_list},
-        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+        graph::params,
     },
     error::{CuError, CuResult},
     handles::Handle,
@@ -18,7 +24,6 @@ use crate::{
             user_object::{self, USER_OBJECTS, UserObject},
             with_node,
         },
-        memcpy3d::Body,
     },
 };
 
@@ -26,8 +31,12 @@ use crate::{
 type List = *const Handle;
 
 /// Adds a node of checked work.
+///
+/// # Safety
+/// `out` is null or valid for a write, `after` is null or valid for reads of `count` handles; neither need be
+/// aligned.
 unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: NodeWork) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let after = read_list(after, count)?;
         if out.is_null() {
@@ -49,51 +58,64 @@ fn checked(handle: Handle, work: NodeWork) -> CuResult<NodeWork> {
     }
 }
 
+/// Adds a node of any type.
+///
+/// # Safety
+/// As for [`add_node`] and, where a kernel is described, [`params::kernel`]; `described` is null or valid for
+/// a read and a write.
 unsafe fn add_described(
     out: *mut Handle,
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Parameters,
+    described: *mut CUgraphNodeParams,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut parameters = read(described)?;
-        let work = parameters.work()?;
+        let work = params::work(&parameters)?;
         let memory = match &work {
             NodeWork::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
             _ => None,
         };
         add_node(out, graph, after, count, work)?;
         if let Some(memory) = memory {
-            parameters.answer(&memory);
+            params::answer(&mut parameters, &memory);
             put(described, parameters)?;
         }
     }
     Ok(())
 }
 
+/// Adds an allocation node, and tells its address.
+///
+/// # Safety
+/// As for [`add_node`]; `described` is null or valid for a read and a write.
 unsafe fn add_allocation(
     out: *mut Handle,
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Allocation,
+    described: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut allocation = read(described)?;
-        let work = allocation.work()?;
+        let work = params::allocation(&allocation)?;
         let pointer = if let NodeWork::Allocate(memory) = &work { memory.base } else { 0 };
         add_node(out, graph, after, count, work)?;
-        allocation.pointer = pointer;
+        allocation.dptr = pointer;
         put(described, allocation)
     }
 }
 
 /// Writes a list: without room for one only how long it is.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `out` is null or valid for writes of `*count` values;
+/// neither need be aligned.
 unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult {
-    // SAFETY: the driver API's contract: room for as many as the count says.
+    // SAFETY: by this function's contract: room for as many as the count says.
     unsafe {
         let room = read(count)?;
         if out.is_null() {
@@ -106,9 +128,14 @@ unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult 
     }
 }
 
+/// Writes the edges of a graph.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `from` and `to` are each null or valid for writes of
+/// `*count` handles.
 unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> CuResult {
     let (first, second): (Vec<_>, Vec<_>) = graph(handle)?.edges().into_iter().unzip();
-    // SAFETY: the driver API's contract: both lists have the same room.
+    // SAFETY: by this function's contract: both lists have the same room.
     unsafe {
         if from.is_null() != to.is_null() {
             return Err(CuError::INVALID_VALUE);
@@ -128,8 +155,12 @@ fn dependencies(node: Handle) -> CuResult<Vec<Handle>> {
     with_node(node, |node| Ok(node.after.clone()))
 }
 
+/// Adds edges, or takes them away.
+///
+/// # Safety
+/// `from` and `to` are each null or valid for reads of `count` handles; they need not be aligned.
 unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let (from, to) = unsafe { (read_list(from, count)?, read_list(to, count)?) };
     let edges: Vec<_> = from.into_iter().zip(to).collect();
     change_edges(handle, &edges, add)
@@ -150,18 +181,18 @@ entry! {
     }
     cuGraphDestroy(handle: Handle) { destroy(handle) }
     cuGraphDestroyNode(node: Handle) { destroy_node(node) }
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const Kernel) {
-        add_node(out, graph, after, count, KernelV2::from(read(kernel)?).work()?)
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        add_node(out, graph, after, count, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const KernelV2) {
-        add_node(out, graph, after, count, read(kernel)?.work()?)
+    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        add_node(out, graph, after, count, params::kernel(&read(kernel)?)?)
     }
     cuGraphAddMemcpyNode(
         out: *mut Handle,
         graph: Handle,
         after: List,
         count: usize,
-        copy: *const Body,
+        copy: *const CUDA_MEMCPY3D,
         _context: Handle,
     ) { add_node(out, graph, after, count, params::copy(read(copy)?)?) }
     cuGraphAddMemsetNode(
@@ -169,11 +200,11 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        set: *const Set,
+        set: *const CUDA_MEMSET_NODE_PARAMS,
         _context: Handle,
-    ) { add_node(out, graph, after, count, read(set)?.work()?) }
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const Host) {
-        add_node(out, graph, after, count, read(host)?.work()?)
+    ) { add_node(out, graph, after, count, params::fill(&read(set)?)?) }
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const CUDA_HOST_NODE_PARAMS) {
+        add_node(out, graph, after, count, params::call(&read(host)?)?)
     }
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: List, count: usize, child: Handle) {
         add_node(out, graph, after, count, NodeWork::Child(child))
@@ -192,7 +223,7 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        allocation: *mut Allocation,
+        allocation: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
     ) { add_allocation(out, graph, after, count, allocation) }
     cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: List, count: usize, pointer: u64) {
         add_node(out, graph, after, count, NodeWork::Free(pointer))
@@ -202,7 +233,7 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v2(
         out: *mut Handle,
@@ -210,7 +241,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v3(
         out: *mut Handle,
@@ -218,7 +249,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddDependencies(graph: Handle, from: List, to: List, count: usize) { edges(graph, from, to, count, true) }
     cuGraphAddDependencies_v2(graph: Handle, from: List, to: List, _edges: *const c_void, count: usize) {
@@ -243,7 +274,7 @@ entry! {
     cuGraphGetEdges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) {
         give_edges(handle, from, to, count)
     }
-    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(graph(handle)?.edges().len()));
         }
@@ -252,7 +283,7 @@ entry! {
     cuGraphNodeGetDependencies(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependencies(node)?, list, count)
     }
-    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependencies(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
@@ -262,14 +293,16 @@ entry! {
     cuGraphNodeGetDependentNodes(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependents(node)?, list, count)
     }
-    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependents(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
         }
         give(&all, list, count)
     }
-    cuGraphNodeGetType(node: Handle, kind: *mut u32) { put(kind, with_node(node, |node| Ok(node.work.kind()))?) }
+    cuGraphNodeGetType(node: Handle, kind: *mut CUgraphNodeType) {
+        put(kind, with_node(node, |node| Ok(node.work.kind()))?)
+    }
     cuGraphNodeFindInClone(out: *mut Handle, original: Handle, clone: Handle) {
         let nodes = graph(clone)?.nodes();
         let found = nodes.iter().find(|node| node.original == original).ok_or(CuError::INVALID_VALUE)?;
@@ -305,8 +338,8 @@ entry! {
     cuUserObjectRelease(object: Handle, count: u32) { user_object::release(object, count) }
     cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32) {
         let graph = GRAPHS.get(graph)?;
-        // Flag 1 moves the caller's own references.
-        if flags != 1 {
+        // With the flag the caller's own references move.
+        if flags != CU_GRAPH_USER_OBJECT_MOVE {
             user_object::retain(object, count)?;
         }
         graph.retained.add(object, count);

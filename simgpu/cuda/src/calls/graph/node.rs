@@ -1,9 +1,14 @@
 //! The driver's calls that read and change what nodes do, in graphs and in executable ones.
 
+use gpupool_nvidia::cuda::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphNodeParams,
+};
+
 use crate::{
     calls::{
         entry::{entry, put, read},
-        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+        graph::params,
     },
     error::{CuError, CuResult},
     handles::Handle,
@@ -11,7 +16,6 @@ use crate::{
         event::EVENTS,
         graph::{copy, destroy, node::NodeWork, with_node},
         graph_exec::executable,
-        memcpy3d::Body,
     },
 };
 
@@ -46,8 +50,11 @@ fn set_in(handle: Handle, node: Handle, work: NodeWork) -> CuResult {
     })
 }
 
-fn kernel_of(node: Handle) -> CuResult<KernelV2> {
-    found(node, |work| if let NodeWork::Kernel(launch) = work { Some(KernelV2::of(launch)) } else { None })
+fn kernel_of(node: Handle) -> CuResult<CUDA_KERNEL_NODE_PARAMS_v3> {
+    found(
+        node,
+        |work| if let NodeWork::Kernel(launch) = work { Some(params::of_kernel(launch)) } else { None },
+    )
 }
 
 fn set_child(handle: Handle, node: Handle, child: Handle) -> CuResult {
@@ -63,28 +70,36 @@ const fn can_be_disabled(work: &NodeWork) -> bool {
 }
 
 entry! {
-    cuGraphKernelNodeGetParams(node: Handle, out: *mut Kernel) { put(out, kernel_of(node)?.first_form()) }
-    cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut KernelV2) { put(out, kernel_of(node)?) }
-    cuGraphKernelNodeSetParams(node: Handle, kernel: *const Kernel) {
-        set(node, KernelV2::from(read(kernel)?).work()?)
+    cuGraphKernelNodeGetParams(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) {
+        put(out, params::without_context(&kernel_of(node)?))
     }
-    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const KernelV2) { set(node, read(kernel)?.work()?) }
-    cuGraphMemcpyNodeGetParams(node: Handle, out: *mut Body) {
+    cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v3) { put(out, kernel_of(node)?) }
+    cuGraphKernelNodeSetParams(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        set(node, params::kernel(&params::with_context(&read(kernel)?))?)
+    }
+    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        set(node, params::kernel(&read(kernel)?)?)
+    }
+    cuGraphMemcpyNodeGetParams(node: Handle, out: *mut CUDA_MEMCPY3D) {
         let body = found(node, |work| match work {
-            NodeWork::Copy(copy, body) => Some(params::described(copy, body.as_deref())),
+            NodeWork::Copy(copy, body) => Some(params::of_copy(copy, body.as_deref())),
             _ => None,
         })?;
         put(out, body)
     }
-    cuGraphMemcpyNodeSetParams(node: Handle, body: *const Body) { set(node, params::copy(read(body)?)?) }
-    cuGraphMemsetNodeGetParams(node: Handle, out: *mut Set) {
-        put(out, found(node, |work| if let NodeWork::Fill(fill) = work { Some(Set::of(fill)) } else { None })?)
+    cuGraphMemcpyNodeSetParams(node: Handle, body: *const CUDA_MEMCPY3D) { set(node, params::copy(read(body)?)?) }
+    cuGraphMemsetNodeGetParams(node: Handle, out: *mut CUDA_MEMSET_NODE_PARAMS) {
+        put(out, found(node, |work| if let NodeWork::Fill(fill) = work { Some(params::of_fill(fill)) } else { None })?)
     }
-    cuGraphMemsetNodeSetParams(node: Handle, fill: *const Set) { set(node, read(fill)?.work()?) }
-    cuGraphHostNodeGetParams(node: Handle, out: *mut Host) {
-        put(out, found(node, |work| if let NodeWork::Call(call) = work { Some(Host::of(call)) } else { None })?)
+    cuGraphMemsetNodeSetParams(node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS) {
+        set(node, params::fill(&read(fill)?)?)
     }
-    cuGraphHostNodeSetParams(node: Handle, host: *const Host) { set(node, read(host)?.work()?) }
+    cuGraphHostNodeGetParams(node: Handle, out: *mut CUDA_HOST_NODE_PARAMS) {
+        put(out, found(node, |work| if let NodeWork::Call(call) = work { Some(params::of_call(call)) } else { None })?)
+    }
+    cuGraphHostNodeSetParams(node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {
+        set(node, params::call(&read(host)?)?)
+    }
     cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle) {
         put(out, found(node, |work| if let NodeWork::Child(child) = work { Some(*child) } else { None })?)
     }
@@ -96,9 +111,9 @@ entry! {
         put(out, found(node, |work| if let NodeWork::Wait(event) = work { Some(*event) } else { None })?)
     }
     cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, NodeWork::Wait(event)) }
-    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut Allocation) {
+    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1) {
         let allocation = found(node, |work| match work {
-            NodeWork::Allocate(memory) => Some(Allocation::of(memory)),
+            NodeWork::Allocate(memory) => Some(params::of_allocation(memory)),
             _ => None,
         })?;
         put(out, allocation)
@@ -106,11 +121,15 @@ entry! {
     cuGraphMemFreeNodeGetParams(node: Handle, out: *mut u64) {
         put(out, found(node, |work| if let NodeWork::Free(pointer) = work { Some(*pointer) } else { None })?)
     }
-    cuGraphNodeGetParams(node: Handle, out: *mut Parameters) {
-        put(out, found(node, |work| Some(Parameters::of(work)))?)
+    cuGraphNodeGetParams(node: Handle, out: *mut CUgraphNodeParams) {
+        put(out, found(node, |work| Some(params::of(work)))?)
     }
-    cuGraphNodeSetParams(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
-    cuGraphNodeSetParams_v2(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
+    cuGraphNodeSetParams(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
+    cuGraphNodeSetParams_v2(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
     cuGraphKernelNodeGetAttribute(node: Handle, attribute: u32, value: *mut [u64; 8]) {
         kernel_of(node)?;
         put(value, with_node(node, |node| Ok(node.attributes.get(&attribute).copied().unwrap_or_default()))?)
@@ -132,20 +151,20 @@ entry! {
             Ok(())
         })
     }
-    cuGraphExecKernelNodeSetParams(handle: Handle, node: Handle, kernel: *const Kernel) {
-        set_in(handle, node, KernelV2::from(read(kernel)?).work()?)
+    cuGraphExecKernelNodeSetParams(handle: Handle, node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        set_in(handle, node, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphExecKernelNodeSetParams_v2(handle: Handle, node: Handle, kernel: *const KernelV2) {
-        set_in(handle, node, read(kernel)?.work()?)
+    cuGraphExecKernelNodeSetParams_v2(handle: Handle, node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        set_in(handle, node, params::kernel(&read(kernel)?)?)
     }
-    cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const Body, _context: Handle) {
+    cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const CUDA_MEMCPY3D, _context: Handle) {
         set_in(handle, node, params::copy(read(body)?)?)
     }
-    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const Set, _context: Handle) {
-        set_in(handle, node, read(fill)?.work()?)
+    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS, _context: Handle) {
+        set_in(handle, node, params::fill(&read(fill)?)?)
     }
-    cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const Host) {
-        set_in(handle, node, read(host)?.work()?)
+    cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {
+        set_in(handle, node, params::call(&read(host)?)?)
     }
     cuGraphExecChildGraphNodeSetParams(handle: Handle, node: Handle, child: Handle) {
         set_child(handle, node, child)
@@ -156,8 +175,8 @@ entry! {
     cuGraphExecEventWaitNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
         set_in(handle, node, NodeWork::Wait(event))
     }
-    cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const Parameters) {
-        match read(described)?.work()? {
+    cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const CUgraphNodeParams) {
+        match params::work(&read(described)?)? {
             NodeWork::Child(child) => set_child(handle, node, child),
             work => set_in(handle, node, work),
         }

@@ -2,9 +2,13 @@
 
 use std::ffi::c_void;
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+};
+
 use crate::{
     error::{CuError, CuResult},
-    memory::space::{AddressSpace, Allocation, AllocationKind, Owner, READ, READ_WRITE, SPACE},
+    memory::space::{AddressSpace, Allocation, AllocationKind, Owner, SPACE},
     sync::{read, write},
 };
 
@@ -41,8 +45,8 @@ pub(crate) fn free(start: u64, size: u64) -> CuResult {
     Ok(())
 }
 
-/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the bytes
-/// there, without access.
+/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the
+/// bytes there, without access.
 pub(crate) fn map(
     base: u64,
     size: u64,
@@ -79,8 +83,10 @@ pub(crate) fn set_access(base: u64, size: u64, access: u32) -> CuResult {
     let mappings = space.exactly(base, size)?;
     // The driver checks what programs ask for; its own copies need no more than two kinds of pages.
     let protection = match access {
-        0 => libc::PROT_NONE,
-        READ | READ_WRITE => libc::PROT_READ | libc::PROT_WRITE,
+        CU_MEM_ACCESS_FLAGS_PROT_NONE => libc::PROT_NONE,
+        CU_MEM_ACCESS_FLAGS_PROT_READ | CU_MEM_ACCESS_FLAGS_PROT_READWRITE => {
+            libc::PROT_READ | libc::PROT_WRITE
+        }
         _ => return Err(CuError::INVALID_VALUE),
     };
     for mapping in mappings {

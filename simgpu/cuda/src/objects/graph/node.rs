@@ -1,4 +1,4 @@
-//! Nodes: one piece of work each.
+//! Nodes of graphs: a unit of work each, with what has to be done before it.
 
 use std::{
     collections::BTreeMap,
@@ -8,6 +8,13 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_GRAPH,
+    CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+    CU_GRAPH_NODE_TYPE_MEM_FREE, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET,
+    CU_GRAPH_NODE_TYPE_WAIT_EVENT, CUDA_MEMCPY3D, CUgraphNodeType,
+};
+
 use crate::{
     device::host_call::HostCall,
     handles::{Handle, fresh},
@@ -15,7 +22,7 @@ use crate::{
         graph_memory::GraphMemory,
         space::{MemoryCopy, MemoryFill},
     },
-    objects::{launch::Launch, memcpy3d::Body, stream_work::StreamWork},
+    objects::{launch::Launch, stream_work::StreamWork},
 };
 
 /// What a node does.
@@ -23,7 +30,7 @@ use crate::{
 pub(crate) enum NodeWork {
     Kernel(Arc<Launch>),
     /// With the description that the program gave, if it gave one.
-    Copy(MemoryCopy, Option<Box<Body>>),
+    Copy(MemoryCopy, Option<Box<CUDA_MEMCPY3D>>),
     Fill(MemoryFill),
     Call(HostCall),
     /// A whole graph, which belongs to the node.
@@ -37,7 +44,7 @@ pub(crate) enum NodeWork {
     Free(u64),
 }
 
-/// A node.
+/// A node of a graph: what it does, and after which nodes of the same graph.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphNode {
     pub(crate) handle: Handle,
@@ -62,19 +69,19 @@ impl GraphNode {
 }
 
 impl NodeWork {
-    /// `CUgraphNodeType`.
-    pub(crate) const fn kind(&self) -> u32 {
+    /// The type of node that does it.
+    pub(crate) const fn kind(&self) -> CUgraphNodeType {
         match self {
-            Self::Kernel(_) => 0,
-            Self::Copy(..) => 1,
-            Self::Fill(_) => 2,
-            Self::Call(_) => 3,
-            Self::Child(_) => 4,
-            Self::Empty => 5,
-            Self::Wait(_) => 6,
-            Self::Record(_) => 7,
-            Self::Allocate(_) => 10,
-            Self::Free(_) => 11,
+            Self::Kernel(_) => CU_GRAPH_NODE_TYPE_KERNEL,
+            Self::Copy(..) => CU_GRAPH_NODE_TYPE_MEMCPY,
+            Self::Fill(_) => CU_GRAPH_NODE_TYPE_MEMSET,
+            Self::Call(_) => CU_GRAPH_NODE_TYPE_HOST,
+            Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
+            Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
+            Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Self::Allocate(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Self::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
     }
 }

@@ -3,27 +3,26 @@
 use std::sync::Arc;
 
 use super::{STREAMS, Stream};
+use gpupool_nvidia::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_NON_BLOCKING};
+
 use crate::{
     error::{CuError, CuResult},
     handles::Handle,
-    objects::capture::{CaptureSequence, RELAXED, StreamCapture},
+    objects::capture::{CaptureSequence, StreamCapture},
     sync::lock,
 };
-
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
 
 impl Stream {
     /// Begins a capture here, into a new graph or after nodes of one of the program's.
     pub(crate) fn begin_capture(&self, mode: u32, into: Option<(Handle, &[Handle])>) -> CuResult {
-        if mode > RELAXED {
+        if mode > CU_STREAM_CAPTURE_MODE_RELAXED {
             return Err(CuError::INVALID_VALUE);
         }
         let mut capture = lock(&self.capture);
         if capture.is_some() {
             return Err(CuError::ILLEGAL_STATE);
         }
-        *capture = Some(StreamCapture::begin(self.flags & NON_BLOCKING == 0, mode, into)?);
+        *capture = Some(StreamCapture::begin(self.flags & CU_STREAM_NON_BLOCKING == 0, mode, into)?);
         Ok(())
     }
 
@@ -41,8 +40,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the capture that began here; gives the graph's handle. Fails as [`StreamCapture::finish`] does, and where no
-    /// capture began here.
+    /// Ends the capture that began here; gives the graph's handle. Fails as [`StreamCapture::finish`] does, and where
+    /// no capture began here.
     pub(crate) fn end_capture(&self) -> CuResult<Handle> {
         let mut own = lock(&self.capture);
         let Some(capture) = own.as_ref() else { return Err(CuError::ILLEGAL_STATE) };
