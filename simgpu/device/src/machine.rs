@@ -24,7 +24,8 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Opens the machine that the environment describes, making its state if there is none ([`MachineSettings::from_env`]).
+    /// Opens the machine that the environment describes, making its state if there is none
+    /// ([`MachineSettings::from_env`]).
     /// Fails when the file can't be opened or isn't a whole state file of this build.
     pub fn open_from_env() -> Result<Self, Error> {
         Self::open(&MachineSettings::from_env()?)

@@ -95,15 +95,24 @@ fn narrow(side: usize) -> u32 {
     u32::try_from(side).unwrap_or(u32::MAX)
 }
 
+/// Makes an array.
+///
+/// # Safety
+/// `out` is null or valid for a write, `descriptor` is null or valid for a read of `T`; neither need be
+/// aligned.
 unsafe fn create<T: Into<ArrayDescriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> CuResult {
     current()?;
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, array::create(read(descriptor)?.into())?) }
 }
 
+/// Writes what memory an array needs that was made without any.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn requirements(
     out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
     descriptor: &ArrayDescriptor,
@@ -126,6 +135,10 @@ unsafe fn requirements(
     }
 }
 
+/// Writes how a sparse array is divided.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn sparse(
     out: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
     descriptor: &ArrayDescriptor,
@@ -192,10 +205,14 @@ fn map_one(info: &CUarrayMapInfo) -> CuResult {
     }
 }
 
+/// Maps or unmaps parts of sparse arrays.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` values; it need not be aligned.
 unsafe fn map(list: *const CUarrayMapInfo, count: u32, stream: Handle) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         map_one(&unsafe { read(list.wrapping_add(place)) }?)?;
     }
     Ok(())
@@ -207,9 +224,15 @@ entry! {
     cuArray3DCreate(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) { create(out, descriptor) }
     cuArray3DCreate_v2(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) { create(out, descriptor) }
     cuArrayDestroy(handle: Handle) { array::destroy(handle) }
-    cuArrayGetDescriptor(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
-    cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
-    cuArray3DGetDescriptor(out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: Handle) { put(out, array(handle)?.descriptor.into()) }
+    cuArrayGetDescriptor(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
+    cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
+    cuArray3DGetDescriptor(out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
     cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, handle: Handle) {
         put(out, array(handle)?.descriptor.into())
     }

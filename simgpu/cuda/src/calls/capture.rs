@@ -39,6 +39,10 @@ fn begin(stream: Handle, mode: u32, into: Option<(Handle, &[Handle])>) -> CuResu
     target.made().ok_or(CuError::STREAM_CAPTURE_UNSUPPORTED)?.begin_capture(mode, into)
 }
 
+/// Ends a capture; the graph is 0 where it fails.
+///
+/// # Safety
+/// `graph` is null or valid for a write; it need not be aligned.
 unsafe fn end(stream: Handle, graph: *mut Handle) -> CuResult {
     if graph.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -50,6 +54,10 @@ unsafe fn end(stream: Handle, graph: *mut Handle) -> CuResult {
     ended.map(|_| ())
 }
 
+/// Tells what a stream is captured into.
+///
+/// # Safety
+/// Every pointer in `wanted` is null or valid for a write; none need be aligned.
 unsafe fn describe(stream: Handle, wanted: &Answers) -> CuResult {
     let target = target(stream)?;
     let capture = target.made().map(|stream| lock(&stream.capture));
@@ -78,9 +86,12 @@ unsafe fn describe(stream: Handle, wanted: &Answers) -> CuResult {
 }
 
 /// Sets what the next piece of work comes after, or adds to it.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` handles; it need not be aligned.
 unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) -> CuResult {
     let target = target(stream)?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let dependencies = unsafe { read_list(list, count)? };
     let stream = target.made().ok_or(CuError::ILLEGAL_STATE)?;
     let mut capture = lock(&stream.capture);
@@ -99,6 +110,10 @@ unsafe fn update(stream: Handle, list: *const Handle, count: usize, flags: u32) 
     Ok(())
 }
 
+/// Begins a capture after nodes of a graph of the program's.
+///
+/// # Safety
+/// As for [`update`].
 unsafe fn begin_into(
     stream: Handle,
     graph: Handle,
@@ -106,7 +121,7 @@ unsafe fn begin_into(
     count: usize,
     mode: u32,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let dependencies = unsafe { read_list(list, count)? };
     begin(stream, mode, Some((graph, &dependencies)))
 }

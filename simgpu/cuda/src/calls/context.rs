@@ -21,8 +21,13 @@ use crate::{
             with_primary, with_stack,
         },
         context_teardown,
+        stream::GREATEST_PRIORITY,
     },
 };
+
+/// Versions of the context interface: of `cuCtxCreate`, and of `cuCtxCreate_v2` and all later ones.
+const FIRST_API: u32 = 3010;
+pub(super) const SECOND_API: u32 = 3020;
 
 /// Most bytes of stack that a thread can have.
 const LARGEST_STACK: usize = 512 << 10;
@@ -39,6 +44,10 @@ fn check_flags(flags: u32) -> CuResult {
     Ok(())
 }
 
+/// Makes a context, which becomes current.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -69,6 +78,10 @@ fn push(handle: Handle) -> CuResult {
     Ok(())
 }
 
+/// Takes the current context off.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn pop(out: *mut Handle) -> CuResult {
     let top = with_stack(Vec::pop).filter(|&top| top != 0).ok_or(CuError::INVALID_CONTEXT)?;
     // SAFETY: the caller's pointer, as the driver API has it.
@@ -140,7 +153,7 @@ fn set_primary_flags(device: i32, flags: u32) -> CuResult {
 
 /// What `cuCtxGetApiVersion` answers: the newest context interface, whatever the driver's version.
 fn version_number() -> u32 {
-    if version() >= 12000 { 3020 } else { 3010 }
+    if version() >= 12000 { SECOND_API } else { FIRST_API }
 }
 
 fn limit_place(limit: i32) -> CuResult<usize> {
@@ -175,16 +188,16 @@ entry! {
         put(flags, set)?;
         put(active, i32::from(users > 0))
     }
-    cuCtxCreate(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, 3010) }
-    cuCtxCreate_v2(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, 3020) }
+    cuCtxCreate(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, FIRST_API) }
+    cuCtxCreate_v2(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, SECOND_API) }
     cuCtxCreate_v3(out: *mut Handle, _affinity: *const c_void, count: i32, flags: u32, device: i32) {
         if count != 0 {
             return Err(CuError::UNSUPPORTED_EXEC_AFFINITY);
         }
-        create(out, flags, device, 3020)
+        create(out, flags, device, SECOND_API)
     }
     cuCtxCreate_v4(out: *mut Handle, _parameters: *const c_void, flags: u32, device: i32) {
-        create(out, flags, device, 3020)
+        create(out, flags, device, SECOND_API)
     }
     cuCtxDestroy(handle: Handle) { destroy(handle) }
     cuCtxDestroy_v2(handle: Handle) { destroy(handle) }
@@ -261,7 +274,7 @@ entry! {
     cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
         current()?;
         put_if_wanted(least, 0);
-        put_if_wanted(greatest, -5);
+        put_if_wanted(greatest, GREATEST_PRIORITY);
         Ok(())
     }
     cuCtxResetPersistingL2Cache() {

@@ -61,12 +61,22 @@ entry! {
     }
     cuMemcpy3D_v2(description: *const CUDA_MEMCPY3D) { now(LEGACY, solid(description)?) }
     cuMemcpy3D_v2_ptds(description: *const CUDA_MEMCPY3D) { now(PER_THREAD, solid(description)?) }
-    cuMemcpy3DAsync_v2(description: *const CUDA_MEMCPY3D, stream: Handle) { queued(legacy(stream), solid(description)?) }
-    cuMemcpy3DAsync_v2_ptsz(description: *const CUDA_MEMCPY3D, stream: Handle) { queued(own(stream), solid(description)?) }
+    cuMemcpy3DAsync_v2(description: *const CUDA_MEMCPY3D, stream: Handle) {
+        queued(legacy(stream), solid(description)?)
+    }
+    cuMemcpy3DAsync_v2_ptsz(description: *const CUDA_MEMCPY3D, stream: Handle) {
+        queued(own(stream), solid(description)?)
+    }
     cuMemcpy3DPeer(description: *const CUDA_MEMCPY3D_PEER) { now(LEGACY, solid_between_contexts(description)?) }
-    cuMemcpy3DPeer_ptds(description: *const CUDA_MEMCPY3D_PEER) { now(PER_THREAD, solid_between_contexts(description)?) }
-    cuMemcpy3DPeerAsync(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) { queued(legacy(stream), solid_between_contexts(description)?) }
-    cuMemcpy3DPeerAsync_ptsz(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) { queued(own(stream), solid_between_contexts(description)?) }
+    cuMemcpy3DPeer_ptds(description: *const CUDA_MEMCPY3D_PEER) {
+        now(PER_THREAD, solid_between_contexts(description)?)
+    }
+    cuMemcpy3DPeerAsync(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) {
+        queued(legacy(stream), solid_between_contexts(description)?)
+    }
+    cuMemcpy3DPeerAsync_ptsz(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) {
+        queued(own(stream), solid_between_contexts(description)?)
+    }
     cuMemcpyAtoH_v2(to: u64, from: Handle, offset: usize, bytes: usize) {
         now(LEGACY, plain(Host(to), part(from, offset, bytes)?, bytes))
     }

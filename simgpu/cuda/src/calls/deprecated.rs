@@ -1,5 +1,5 @@
-//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and sizes
-//! have 32 bits. Memory of theirs lies where such addresses reach.
+//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and
+//! sizes have 32 bits. Memory of theirs lies where such addresses reach.
 
 use std::ffi::{c_char, c_void};
 
@@ -59,6 +59,9 @@ fn narrow(value: u64) -> u32 {
 }
 
 /// Launches a grid with the block and the shared memory that were set before.
+///
+/// # Safety
+/// None of its own: what a launch of this form passes to its kernel is not looked at.
 unsafe fn launch_grid(handle: Handle, width: i32, height: i32, stream: Handle) -> CuResult {
     let function = function(handle)?;
     let side = |side: i32| u32::try_from(side).ok().filter(|&side| side > 0).ok_or(CuError::INVALID_VALUE);

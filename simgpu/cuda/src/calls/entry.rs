@@ -1,7 +1,9 @@
-//! How a call from outside gets in: ordered faults, fork, initialisation, panics.
+//! What every entry point does around its own work: it answers with an ordered fault, refuses before `cuInit` and
+//! after a fork, and turns a panic into `CUDA_ERROR_UNKNOWN`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use gpupool_nvidia::cuda::CUDA_SUCCESS;
 use simgpu_device::Fault;
 
 use crate::{
@@ -16,7 +18,7 @@ pub(crate) fn run_early(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
         body()
     }));
     match answer {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => CUDA_SUCCESS,
         Ok(Err(error)) => error.0,
         // A panic is a defect of ours, but the program's stack is no place for it.
         Err(_) => CuError::UNKNOWN.0,
@@ -31,14 +33,14 @@ pub(crate) fn run(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
     })
 }
 
-/// Suffers the fault that was ordered for this call, if any.
+/// Applies the fault that `SIMGPU_FAULTS` orders for this call, if any: an error is returned, everything else done.
 fn apply_ordered_fault(name: &str) -> CuResult {
     let faults = &settings().faults;
     if faults.is_empty() {
         return Ok(());
     }
     match faults.fault_for_call(name) {
-        None | Some(Fault::Answer(0)) => Ok(()),
+        None | Some(Fault::Answer(CUDA_SUCCESS)) => Ok(()),
         Some(Fault::Answer(code)) => Err(CuError(code)),
         Some(Fault::Slow(time)) => {
             std::thread::sleep(time);

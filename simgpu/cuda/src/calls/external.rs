@@ -126,17 +126,24 @@ fn map(handle: Handle, buffer: &CUDA_EXTERNAL_MEMORY_BUFFER_DESC) -> CuResult<u6
 }
 
 /// Signals semaphores, or waits for them: both take effect at once, as all bytes do.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` handles; it need not be aligned.
 unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&AtomicU64)) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         act(&*SEMAPHORES.get(unsafe { read(list.wrapping_add(place)) }?)?);
     }
     Ok(())
 }
 
+/// Signals semaphores.
+///
+/// # Safety
+/// As for [`each`].
 unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         each(list, count, stream, |value| {
             value.fetch_add(1, Relaxed);
@@ -144,8 +151,12 @@ unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> CuResult {
     }
 }
 
+/// Waits for semaphores.
+///
+/// # Safety
+/// As for [`each`].
 unsafe fn wait(list: *const Handle, count: u32, stream: Handle) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { each(list, count, stream, |_| {}) }
 }
 

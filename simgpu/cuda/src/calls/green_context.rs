@@ -8,7 +8,10 @@ use gpupool_nvidia::cuda::{
 };
 
 use crate::{
-    calls::entry::{entry, put, read, read_list},
+    calls::{
+        context::SECOND_API,
+        entry::{entry, put, read, read_list},
+    },
     device::initialised::initialised,
     error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
@@ -87,6 +90,10 @@ fn whole(device: i32, kind: CUdevResourceType) -> CuResult<Multiprocessors> {
 }
 
 /// Splits multiprocessors into groups of at least `least`: as many as are wanted and there are.
+///
+/// # Safety
+/// `input` is null or valid for a read, `groups` for a read and a write, `remaining` for a write; `out` is
+/// null or valid for writes of `*groups` resources. None need be aligned.
 unsafe fn split(
     out: *mut CUdevResource,
     groups: *mut u32,
@@ -94,7 +101,7 @@ unsafe fn split(
     remaining: *mut CUdevResource,
     least: u32,
 ) -> CuResult {
-    // SAFETY: the driver API's contract: room for as many groups as are wanted.
+    // SAFETY: by this function's contract: room for as many groups as are wanted.
     unsafe {
         let (resource, wanted) = (read(input)?, read(groups)?);
         let input = multiprocessors(&resource)?;
@@ -134,7 +141,9 @@ fn resource_of(given: Multiprocessors, kind: CUdevResourceType) -> CuResult<CUde
 }
 
 entry! {
-    cuDeviceGetDevResource(device: i32, out: *mut CUdevResource, kind: CUdevResourceType) { put(out, whole(device, kind)?.into()) }
+    cuDeviceGetDevResource(device: i32, out: *mut CUdevResource, kind: CUdevResourceType) {
+        put(out, whole(device, kind)?.into())
+    }
     cuCtxGetDevResource(handle: Handle, out: *mut CUdevResource, kind: CUdevResourceType) {
         let context = context(handle)?;
         let mut own = None;
@@ -186,7 +195,7 @@ entry! {
         if multiprocessors.count > whole(device, CU_DEV_RESOURCE_TYPE_SM)?.count {
             return Err(CuError::INVALID_RESOURCE_CONFIGURATION);
         }
-        let context = Context::create(fresh(), device, 0, 3020, false)?.handle;
+        let context = Context::create(fresh(), device, 0, SECOND_API, false)?.handle;
         put(out, GREENS.add(GreenContext { context, multiprocessors }))
     }
     cuGreenCtxDestroy(handle: Handle) {

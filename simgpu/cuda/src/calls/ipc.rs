@@ -14,7 +14,7 @@ use crate::{
     objects::{context::current, event},
 };
 
-fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
+fn handle_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     current()?;
     let found = space::find(pointer)
         .filter(|found| found.kind == AllocationKind::Device)
@@ -23,13 +23,17 @@ fn token_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     Ok(IpcHandle::new(ipc::MEMORY, &segment, found.size))
 }
 
-unsafe fn open_memory(out: *mut u64, token: IpcHandle, flags: u32) -> CuResult {
+/// Opens memory of another process.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn open_memory(out: *mut u64, handle: IpcHandle, flags: u32) -> CuResult {
     if out.is_null() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?;
     // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(out, ipc::open(&token, ipc::MEMORY, AllocationKind::Opened, context.owner())?) }
+    unsafe { put(out, ipc::open(&handle, ipc::MEMORY, AllocationKind::Opened, context.owner())?) }
 }
 
 entry! {
@@ -37,10 +41,10 @@ entry! {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, token_of_memory(pointer)?)
+        put(out, handle_of_memory(pointer)?)
     }
-    cuIpcOpenMemHandle(out: *mut u64, token: IpcHandle, flags: u32) { open_memory(out, token, flags) }
-    cuIpcOpenMemHandle_v2(out: *mut u64, token: IpcHandle, flags: u32) { open_memory(out, token, flags) }
+    cuIpcOpenMemHandle(out: *mut u64, handle: IpcHandle, flags: u32) { open_memory(out, handle, flags) }
+    cuIpcOpenMemHandle_v2(out: *mut u64, handle: IpcHandle, flags: u32) { open_memory(out, handle, flags) }
     cuIpcCloseMemHandle(pointer: u64) {
         current()?;
         ipc::close(pointer, |kind| kind == AllocationKind::Opened)
@@ -52,11 +56,11 @@ entry! {
         }
         put(out, event::share(event)?)
     }
-    cuIpcOpenEventHandle(out: *mut Handle, token: IpcHandle) {
+    cuIpcOpenEventHandle(out: *mut Handle, handle: IpcHandle) {
         current()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, event::open(&token)?)
+        put(out, event::open(&handle)?)
     }
 }

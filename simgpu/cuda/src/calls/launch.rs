@@ -41,7 +41,7 @@ pub(crate) unsafe fn launch(
 ) -> CuResult {
     let target = target(stream)?;
     if target.is_capturing() {
-        // SAFETY: the driver API's contract.
+        // SAFETY: by this function's contract.
         let launch = unsafe { Launch::prepare(target.context(), handle, shape, parameters, extra) }?;
         return target.submit(StreamWork::Kernel(launch));
     }
@@ -49,6 +49,11 @@ pub(crate) unsafe fn launch(
     target.take_time(time)
 }
 
+/// Launches as a configuration says.
+///
+/// # Safety
+/// `config` is null or valid for a read, and its `attrs` for reads of `numAttrs` attributes; the parameters
+/// are as for [`launch`].
 unsafe fn launch_with(
     config: *const CUlaunchConfig,
     which: fn(Handle) -> Handle,
@@ -59,18 +64,18 @@ unsafe fn launch_with(
     if config.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let config = unsafe { config.read_unaligned() };
     let mut shape = shape_of(&config);
     for place in 0..config.numAttrs as usize {
         if config.attrs.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         let attribute = unsafe { config.attrs.add(place).read_unaligned() };
         shape.cooperative |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute.value[0] != 0;
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { launch(handle, shape, which(config.hStream), parameters, extra) }
 }
 
@@ -79,11 +84,14 @@ const MULTI_DEVICE_FLAGS: u32 = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUN
     | CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
 
 /// Launches a kernel on several devices, each in a stream of its own.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` launches, each with parameters as for [`launch`].
 unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: a list of that many.
+    // SAFETY: by this function's contract the list has that many.
     let all: Vec<_> = (0..count as usize)
         .map(|place| unsafe { read(list.wrapping_add(place)) })
         .collect::<CuResult<_>>()?;
@@ -103,7 +111,7 @@ unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
             shared: one.sharedMemBytes,
             cooperative: true,
         };
-        // SAFETY: the driver API's contract.
+        // SAFETY: by this function's contract.
         unsafe { launch(one.function, shape, one.hStream, one.kernelParams, std::ptr::null_mut())? };
     }
     Ok(())

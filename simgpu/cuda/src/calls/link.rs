@@ -26,6 +26,10 @@ struct Link {
 
 static LINKS: Registry<Link> = Registry::new();
 
+/// Begins to link.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn create(out: *mut Handle) -> CuResult {
     current()?;
     if out.is_null() {
@@ -47,19 +51,27 @@ fn add(handle: Handle, kind: u32, bytes: &[u8]) -> CuResult {
     Ok(())
 }
 
+/// Adds code in memory.
+///
+/// # Safety
+/// `data` is null or valid for reads of `size` bytes.
 unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> CuResult {
     if data.is_null() || size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: that many bytes.
+    // SAFETY: by this function's contract: that many bytes.
     add(handle, kind, unsafe { std::slice::from_raw_parts(data, size) })
 }
 
+/// Adds code in a file.
+///
+/// # Safety
+/// `path` is null or a string that ends with a zero byte.
 unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> CuResult {
     if path.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; a string by the driver API's contract.
+    // SAFETY: not null; a string by this function's contract.
     let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| CuError::FILE_NOT_FOUND)?;
     add(handle, kind, &std::fs::read(path).map_err(|_| CuError::FILE_NOT_FOUND)?)
 }

@@ -56,6 +56,10 @@ fn owner_of(allocation: &Allocation) -> CuResult<std::sync::Arc<Context>> {
     context(allocation.owner.context)
 }
 
+/// Makes page-locked memory of the host.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> CuResult {
     if flags & !HOST_FLAGS != 0 || out.is_null() {
         return Err(CuError::INVALID_VALUE);

@@ -86,6 +86,11 @@ fn free(pointer: u64, stream: Handle) -> CuResult {
 const REUSE_FIRST: CUmemPool_attribute = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
 const REUSE_LAST: CUmemPool_attribute = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 
+/// Writes an attribute of a pool.
+///
+/// # Safety
+/// `value` is null or valid for a write of the attribute's type: 4 or 8 bytes, as [`CUmemPool_attribute`]
+/// says.
 unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value: *mut c_void) -> CuResult {
     let levels = pool.levels();
     let wide = match attribute {
@@ -106,16 +111,21 @@ unsafe fn get_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value
                 CU_MEMPOOL_ATTR_LOCATION_ID => pool.device,
                 _ => return Err(CuError::INVALID_VALUE),
             };
-            // SAFETY: the driver API's contract: an int for these attributes.
+            // SAFETY: by this function's contract: an int for these attributes.
             return unsafe { put(value.cast(), narrow) };
         }
     };
-    // SAFETY: the driver API's contract: 64 bits for these attributes.
+    // SAFETY: by this function's contract: 64 bits for these attributes.
     unsafe { put(value.cast(), wide) }
 }
 
+/// Sets an attribute of a pool.
+///
+/// # Safety
+/// `value` is null or valid for a read of the attribute's type: 4 or 8 bytes, as [`CUmemPool_attribute`]
+/// says.
 unsafe fn set_attribute(pool: &MemoryPool, attribute: CUmemPool_attribute, value: *const c_void) -> CuResult {
-    // SAFETY: the driver API's contract: an int for the first three, 64 bits for the others.
+    // SAFETY: by this function's contract: an int for the first three, 64 bits for the others.
     unsafe {
         match attribute {
             REUSE_FIRST..=REUSE_LAST => {
@@ -204,7 +214,9 @@ entry! {
         put(out, pool::import_pointer(handle, &read(token)?)?)
     }
     cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, legacy(stream))?) }
-    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) { put(out, allocate_default(size, own(stream))?) }
+    cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) {
+        put(out, allocate_default(size, own(stream))?)
+    }
     cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: Handle, stream: Handle) {
         put(out, allocate(pool, size, legacy(stream))?)
     }

@@ -28,17 +28,26 @@ unsafe fn text<'a>(name: *const c_char) -> CuResult<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(name) })
 }
 
+/// Loads code into the current context.
+///
+/// # Safety
+/// `out` is null or valid for a write; `image` is as for [`module::image_at`].
 unsafe fn load_module(out: *mut Handle, image: *const c_void) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
     current()?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, module::load(module::image_at(image)?)?) }
 }
 
+/// Writes address and size of a variable.
+///
+/// # Safety
+/// `address` and `bytes` are each null or valid for a write; `name` is null or a string that ends with a zero
+/// byte.
 unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let (start, size) = module.variable(text(name)?)?;
         put_if_wanted(address, start);
@@ -48,14 +57,21 @@ unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: 
 }
 
 /// Writes the handles of the first `room` entry points.
+///
+/// # Safety
+/// `out` is null or valid for writes of `room` handles; it need not be aligned.
 unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> CuResult {
     for place in 0..count.min(room as usize) {
-        // SAFETY: the driver API's contract: the list has room for that many.
+        // SAFETY: by this function's contract: the list has room for that many.
         unsafe { put(out.wrapping_add(place), at(place))? };
     }
     Ok(())
 }
 
+/// Writes offset and size of a parameter.
+///
+/// # Safety
+/// `offset` and `size` are each null or valid for a write; they need not be aligned.
 unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
@@ -68,6 +84,10 @@ unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut
     Ok(())
 }
 
+/// Writes how many parameters a function has.
+///
+/// # Safety
+/// `count` is null or valid for a write; it need not be aligned.
 unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
@@ -75,6 +95,10 @@ unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
     unsafe { put(count, parameters.len()) }
 }
 
+/// Writes the name of a function.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn name(handle: Handle, out: *mut *const c_char) -> CuResult {
     let function = function(handle)?;
     // SAFETY: the caller's pointer, as the driver API has it. The name lasts as long as the code is loaded.
@@ -208,7 +232,9 @@ entry! {
     cuFuncGetAttribute(value: *mut i32, attribute: i32, handle: Handle) {
         put(value, function(handle)?.attribute(attribute)?)
     }
-    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) { function(handle)?.set_attribute(attribute, value) }
+    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) {
+        function(handle)?.set_attribute(attribute, value)
+    }
     cuFuncSetCacheConfig(handle: Handle, config: u32) { cache_config(handle, config) }
     cuFuncSetSharedMemConfig(handle: Handle, config: u32) {
         function(handle)?;

@@ -17,6 +17,10 @@ use crate::{
     },
 };
 
+/// Writes how many blocks a multiprocessor holds at a time.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> CuResult {
     let function = function(handle)?;
     let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(CuError::INVALID_VALUE)?;
@@ -29,6 +33,10 @@ unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize)
 type SharedForBlock = unsafe extern "C" fn(i32) -> usize;
 
 /// The block size with the most resident threads, and the smallest grid that fills the card with it.
+///
+/// # Safety
+/// `grid` and `block` are each null or valid for a write; `shared` may be called with any number of threads
+/// of a block.
 unsafe fn best_block(
     grid: *mut i32,
     block: *mut i32,

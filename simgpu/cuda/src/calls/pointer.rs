@@ -40,7 +40,7 @@ unsafe fn put_attribute(
 ) -> CuResult {
     let on_device = found.kind.on_device();
     let managed = found.kind == AllocationKind::Managed;
-    // SAFETY: the driver API's contract: each attribute has a type, and `data` has room for it.
+    // SAFETY: by this function's contract: each attribute has a type, and `data` has room for it.
     unsafe {
         match attribute {
             CU_POINTER_ATTRIBUTE_CONTEXT => {
@@ -75,7 +75,7 @@ unsafe fn put_attribute(
             CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => put(data.cast(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
             CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => put(data.cast(), found.kind.pool().unwrap_or(0)),
             CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL => put(data.cast(), 0_i32),
-            // Tokens for other drivers on the PCI bus.
+            // The tokens of `nv-p2p.h`, for other drivers on the PCI bus.
             CU_POINTER_ATTRIBUTE_P2P_TOKENS => Err(CuError::NOT_SUPPORTED),
             _ => Err(CuError::INVALID_VALUE),
         }
@@ -87,7 +87,7 @@ unsafe fn put_attribute(
 /// # Safety
 /// As for [`put_attribute`].
 unsafe fn put_unknown(data: *mut c_void, attribute: CUpointer_attribute) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         match attribute {
             CU_POINTER_ATTRIBUTE_CONTEXT

@@ -50,6 +50,11 @@ extern "C" fn extra() -> i32 {
     0
 }
 
+/// Writes the address of an entry point.
+///
+/// # Safety
+/// `name` is null or a string that ends with a zero byte; `code` and `status` are each null or valid for a
+/// write.
 unsafe fn resolve(
     name: *const c_char,
     code: *mut *mut c_void,
@@ -60,7 +65,7 @@ unsafe fn resolve(
     if name.is_null() || code.is_null() || flags & !PROC_ADDRESS_FLAGS != 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; a string by the driver API's contract.
+    // SAFETY: not null; a string by this function's contract.
     let name = unsafe { CStr::from_ptr(name) };
     let name = name.to_str().unwrap_or_default();
     let (address, result) =

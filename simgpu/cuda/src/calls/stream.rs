@@ -27,6 +27,9 @@ struct Pending {
 }
 
 /// Calls a stream callback: it takes the stream and a status besides the program's argument.
+///
+/// # Safety
+/// `pending` is a [`Pending`] that [`add_callback`] boxed, and nobody else's.
 unsafe extern "C" fn call_back(pending: *mut c_void) {
     // SAFETY: made by `add_callback` for this one call.
     let pending = unsafe { Box::from_raw(pending.cast::<Pending>()) };

@@ -8,7 +8,7 @@ use gpupool_nvidia::cuda::{
     CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
     CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WRITE_VALUE_64,
     CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_WAIT_VALUE_GEQ,
-    CU_STREAM_WAIT_VALUE_NOR, CUstreamBatchMemOpParams,
+    CU_STREAM_WAIT_VALUE_NOR, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, CUstreamBatchMemOpParams,
 };
 
 use crate::{
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// How often a waiting stream looks.
-const LOOK: Duration = Duration::from_micros(50);
+/// How often a waiting stream looks again.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// What a stream waits for.
 struct Awaited {
@@ -63,11 +63,15 @@ const fn narrow(value: u64) -> u32 {
     value as u32
 }
 
+/// Waits for a value in memory.
+///
+/// # Safety
+/// `awaited` is an [`Awaited`] that [`wait`] boxed, and nobody else's.
 unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     // SAFETY: made by `wait` for this one call.
     let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
     while !awaited.has_come() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -93,7 +97,7 @@ fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuR
 /// Writes a value; it is there at once, as all bytes are.
 fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
-    if flags > 1 || !address.is_multiple_of(bytes) {
+    if flags & !CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER != 0 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
@@ -111,12 +115,16 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Cu
     Ok(())
 }
 
+/// Submits several operations on memory.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` operations; it need not be aligned.
 unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         let CUstreamBatchMemOpParams { operation, address, value, flags, .. } =
             unsafe { read(list.wrapping_add(place)) }?;
         match operation {
@@ -131,6 +139,11 @@ unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParam
     Ok(())
 }
 
+/// Submits several copies.
+///
+/// # Safety
+/// `to`, `from` and `sizes` are each null or valid for reads of `count` values, `failed` is null or valid for
+/// a write.
 unsafe fn copies(
     to: *const u64,
     from: *const u64,
@@ -140,7 +153,7 @@ unsafe fn copies(
     stream: Handle,
 ) -> CuResult {
     // What fails before any copy is about all of them.
-    // SAFETY: the driver API's contract: lists of that many.
+    // SAFETY: by this function's contract: lists of that many.
     unsafe {
         put_if_wanted(failed, usize::MAX);
         if count == 0 {

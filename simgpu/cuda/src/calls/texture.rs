@@ -69,9 +69,12 @@ fn check_memory(address: u64, length: Option<u64>) -> CuResult {
 }
 
 /// A resource that a texture, or a surface, can look at.
+///
+/// # Safety
+/// `resource` is null or valid for a read; it need not be aligned.
 unsafe fn seen(resource: *const CUDA_RESOURCE_DESC, by_surface: bool) -> CuResult<CUDA_RESOURCE_DESC> {
     current()?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let resource = unsafe { read(resource) }?;
     check(&resource, by_surface)?;
     Ok(resource)
@@ -92,8 +95,12 @@ entry! {
         put(out, TEXTURES.add(Texture { resource, sampling, view }))
     }
     cuTexObjectDestroy(object: Handle) { TEXTURES.remove(object).map(|_| ()) }
-    cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: Handle) { put(out, TEXTURES.get(object)?.resource) }
-    cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, object: Handle) { put(out, TEXTURES.get(object)?.sampling) }
+    cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: Handle) {
+        put(out, TEXTURES.get(object)?.resource)
+    }
+    cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, object: Handle) {
+        put(out, TEXTURES.get(object)?.sampling)
+    }
     cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, object: Handle) {
         put(out, TEXTURES.get(object)?.view.ok_or(CuError::INVALID_VALUE)?)
     }

@@ -21,13 +21,17 @@ use crate::{
     },
 };
 
-/// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process may.
+/// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process
+/// may.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` values; it need not be aligned.
 unsafe fn set_access(base: u64, size: u64, list: *const CUmemAccessDesc, count: usize) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         let access = unsafe { read(list.wrapping_add(place)) }?;
         if access.location.r#type == CU_MEM_LOCATION_TYPE_DEVICE {
             let mapped = reserved::mapping(base).ok_or(CuError::INVALID_VALUE)?;

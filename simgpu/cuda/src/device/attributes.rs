@@ -1,7 +1,7 @@
 //! `CUdevice_attribute`: what a card says of itself, by number.
 //!
-//! Every number that CUDA has is answered: clients take an error for one unknown attribute as a broken driver. What this
-//! page doesn't list is 0, "not there".
+//! Every number that CUDA has is answered: clients take an error for one unknown attribute as a broken driver. What
+//! this page doesn't list is 0, "not there".
 
 use gpupool_nvidia::cuda::{
     CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
@@ -93,14 +93,18 @@ pub(crate) fn exists(attribute: CUdevice_attribute) -> bool {
 
 /// The value of an attribute of `card`; 0 where it has no such thing.
 pub(crate) fn attribute(card: Card, number: CUdevice_attribute) -> i32 {
-    from_model(card, number).or_else(|| common(number)).unwrap_or(0)
+    from_model(card, number)
+        .or_else(|| limit(number))
+        .or_else(|| image_limit(number))
+        .or_else(|| ability(number))
+        .unwrap_or(0)
 }
 
 /// What differs between models.
 fn from_model(card: Card, number: CUdevice_attribute) -> Option<i32> {
     let model = card.model();
     let pci = card.pci();
-    let ampere = model.compute >= (8, 0);
+    let ampere = |value| if model.compute >= (8, 0) { value } else { 0 };
     let hopper = model.compute >= (9, 0);
     let value =
         match number {
@@ -123,46 +127,22 @@ fn from_model(card: Card, number: CUdevice_attribute) -> Option<i32> {
             }
             CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => model.shared_per_block_optin,
             CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR => model.blocks_per_multiprocessor,
-            CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE => {
-                if ampere {
-                    model.l2_bytes / 4 * 3
-                } else {
-                    0
-                }
-            }
-            CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE => {
-                if ampere {
-                    128 << 20
-                } else {
-                    0
-                }
-            }
-            CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => {
-                if ampere {
-                    1024
-                } else {
-                    0
-                }
-            }
+            CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE => ampere(model.l2_bytes / 4 * 3),
+            CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE => ampere(128 << 20),
+            CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK => ampere(1024),
             CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH | CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED => {
-                u32::from(hopper)
+                hopper.into()
             }
-            CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => {
-                if hopper {
-                    4
-                } else {
-                    1
-                }
-            }
+            CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT => 1 + 3 * u32::from(hopper),
             CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID => model.pci_device_id,
             _ => return None,
         };
     i32::try_from(value).ok()
 }
 
-/// What is the same for every card: limits of the programming model, and what the simulation can and can't do.
-#[allow(clippy::match_same_arms, reason = "one line for each subject")]
-fn common(number: CUdevice_attribute) -> Option<i32> {
+/// Limits of the programming model, the same for every card.
+#[allow(clippy::match_same_arms, reason = "one arm for each subject")]
+const fn limit(number: CUdevice_attribute) -> Option<i32> {
     Some(match number {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         | CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X
@@ -177,12 +157,14 @@ fn common(number: CUdevice_attribute) -> Option<i32> {
         CU_DEVICE_ATTRIBUTE_WARP_SIZE => 32,
         CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT | CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT => 512,
         CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT => 32,
-        // Copies beside kernels, mapped host memory, concurrent kernels, ECC, unified addresses.
-        CU_DEVICE_ATTRIBUTE_GPU_OVERLAP
-        | CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
-        | CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS
-        | CU_DEVICE_ATTRIBUTE_ECC_ENABLED
-        | CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING => 1,
+        _ => return None,
+    })
+}
+
+/// Largest sides of textures and surfaces in elements, the same for every card.
+#[allow(clippy::match_same_arms, reason = "one arm for each subject")]
+const fn image_limit(number: CUdevice_attribute) -> Option<i32> {
+    Some(match number {
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH
         | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH
         | CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT => 131_072,
@@ -223,6 +205,20 @@ fn common(number: CUdevice_attribute) -> Option<i32> {
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH => 131_072,
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT => 65000,
         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH => 2_097_120,
+        _ => return None,
+    })
+}
+
+/// What the simulation can and can't do, the same for every card.
+#[allow(clippy::match_same_arms, reason = "one arm for each subject")]
+const fn ability(number: CUdevice_attribute) -> Option<i32> {
+    Some(match number {
+        // Copies beside kernels, mapped host memory, concurrent kernels, ECC, unified addresses.
+        CU_DEVICE_ATTRIBUTE_GPU_OVERLAP
+        | CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY
+        | CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS
+        | CU_DEVICE_ATTRIBUTE_ECC_ENABLED
+        | CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING => 1,
         // Stream priorities, caches, managed memory, pre-emption, same host addresses, cooperative launches,
         // host registration, pools.
         CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED

@@ -32,14 +32,15 @@ use crate::{
     sync::lock,
 };
 
-/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by default.
+/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by
+/// default.
 const TURN_NS: u64 = 2_000_000;
 /// A process books its next turn this long before the end of its last one, in nanoseconds.
 const AHEAD_NS: u64 = 2_000_000;
 /// Most pieces of work that wait in a process; whoever submits more has to wait.
 const QUEUE_LIMIT: usize = 1024;
 
-/// A moment in a stream: when everything submitted before it is done.
+/// When everything that was submitted to a stream before is done.
 #[derive(Debug, Clone)]
 pub(crate) enum Completion {
     /// Known: nanoseconds of the machine's clock.
@@ -232,15 +233,15 @@ impl Engine {
         }
     }
 
-    /// Lets what is submitted from now on begin only after `point`, which may belong to another card.
-    pub(crate) fn submit_wait(&'static self, point: &Completion) -> CuResult {
+    /// Lets what is submitted from now on begin only after `completion`, which may belong to another card.
+    pub(crate) fn submit_wait(&'static self, completion: &Completion) -> CuResult {
         let mut queue = lock(&self.queue);
-        match point {
+        match completion {
             // What it waits for comes before everything that is submitted from now on.
             Completion::NextWork(_, engine) if std::ptr::eq(*engine, self) => {}
             Completion::At(end) if queue.items.is_empty() => queue.booked_end = queue.booked_end.max(*end),
             _ => {
-                self.push(queue, QueuedWork::Wait(point.clone()))?;
+                self.push(queue, QueuedWork::Wait(completion.clone()))?;
             }
         }
         Ok(())
@@ -306,11 +307,11 @@ impl Engine {
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             match queue.items.front().map(|item| &item.work) {
                 Some(QueuedWork::Time(_)) => self.book_turn(queue, process),
-                Some(QueuedWork::Wait(point)) => {
-                    let point = point.clone();
+                Some(QueuedWork::Wait(completion)) => {
+                    let completion = completion.clone();
                     drop(queue);
                     self.settle();
-                    self.finish(point.wait());
+                    self.finish(completion.wait());
                 }
                 Some(&QueuedWork::Call(call)) => {
                     let before = queue.booked_end;

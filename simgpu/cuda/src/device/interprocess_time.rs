@@ -1,4 +1,4 @@
-//! Moments that one process tells another: the page behind an event for processes.
+//! A point in time that processes share: the page behind an event that was made for other processes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -19,8 +19,8 @@ use crate::{
 /// In the page: nobody told anything, or what will be told is not known yet.
 const NEVER: u64 = 0;
 const UNKNOWN: u64 = u64::MAX;
-/// How often a process looks that waits for another's word.
-const LOOK: Duration = Duration::from_micros(200);
+/// How often a process looks again that waits for another's word.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A word in memory that processes share: nanoseconds of the machine's clock.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl InterprocessTime {
         loop {
             match self.get() {
                 Some(end) => return end,
-                None => std::thread::sleep(LOOK),
+                None => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }

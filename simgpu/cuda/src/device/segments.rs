@@ -1,4 +1,4 @@
-//! Segments that this process holds: the card's shared memory knows only whether it does, here is counted how often.
+//! Segments that this process holds, and how often it uses each: the machine only knows whether a process holds one.
 
 use std::{collections::BTreeMap, os::fd::RawFd, sync::Mutex};
 

@@ -68,7 +68,7 @@ pub(crate) fn end(base: u64) -> CuResult {
     Ok(())
 }
 
-/// Notes that an allocation was freed, if it was a graph's or a pool's.
+/// Notes that an allocation was freed, if it was a graph's or a pool's: the pool takes its memory back.
 pub(crate) fn note_freed(allocation: &Allocation) {
     if let AllocationKind::Graph(_) = allocation.kind {
         let ended = lock(&LIVE).remove(&allocation.base);

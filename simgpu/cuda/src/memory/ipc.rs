@@ -1,4 +1,4 @@
-//! What one process tells another so that it can open memory, and what this process has opened.
+//! Handles by which one process opens memory and events of another, and the memory that this process has opened.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -12,7 +12,7 @@ use crate::{
     sync::lock,
 };
 
-/// What a token is for.
+/// What a handle stands for; the first word of each.
 pub(crate) const MEMORY: u64 = 0x5349_4D47_4D45_4D31;
 pub(crate) const EVENT: u64 = 0x5349_4D47_4556_4531;
 pub(crate) const POOLED: u64 = 0x5349_4D47_504F_4F31;
@@ -35,13 +35,13 @@ pub(crate) struct IpcHandle {
 static OPENED: Mutex<BTreeMap<u64, (u64, u32)>> = Mutex::new(BTreeMap::new());
 
 impl IpcHandle {
-    /// A token for the first `size` bytes of a segment.
+    /// A handle for the first `size` bytes of a segment.
     pub(crate) fn new(purpose: u64, segment: &Segment, size: u64) -> Self {
         let process = u64::from(std::process::id());
         Self { purpose, index: segment.index as u64, serial: segment.serial, size, process, rest: [0; 3] }
     }
 
-    /// The segment, held once more. Fails where the token is none of that purpose, or what it stood for is gone.
+    /// The segment, held once more. Fails where the handle is none of that purpose, or what it stood for is gone.
     pub(crate) fn segment(&self, purpose: u64) -> CuResult<Segment> {
         let index = usize::try_from(self.index).ok().filter(|_| self.purpose == purpose);
         let segment = segments::open(index.ok_or(CuError::INVALID_HANDLE)?, self.serial)?;
@@ -54,22 +54,22 @@ impl IpcHandle {
     }
 }
 
-/// Opens the memory that a token of another process stands for. Opening it again gives the same address, and it has
+/// Opens the memory that a handle of another process stands for. Opening it again gives the same address, and it has
 /// to be closed as often.
-pub(crate) fn open(token: &IpcHandle, purpose: u64, kind: AllocationKind, owner: Owner) -> CuResult<u64> {
+pub(crate) fn open(handle: &IpcHandle, purpose: u64, kind: AllocationKind, owner: Owner) -> CuResult<u64> {
     let mut opened = lock(&OPENED);
-    if let Some((address, count)) = opened.get_mut(&token.serial) {
+    if let Some((address, count)) = opened.get_mut(&handle.serial) {
         *count += 1;
         return Ok(*address);
     }
-    if token.is_own() {
+    if handle.is_own() {
         return Err(CuError::INVALID_CONTEXT);
     }
-    let segment = token.segment(purpose)?;
-    let made = if token.size == 0 || token.size > segment.bytes {
+    let segment = handle.segment(purpose)?;
+    let made = if handle.size == 0 || handle.size > segment.bytes {
         Err(CuError::INVALID_HANDLE)
     } else {
-        space::sharing::open(segment, token.size, kind, owner)
+        space::sharing::open(segment, handle.size, kind, owner)
     };
     let address = made.inspect_err(|_| segments::release(&segment))?;
     opened.insert(segment.serial, (address, 1));

@@ -32,7 +32,7 @@ const STEP: u64 = 32 << 20;
 /// The least that it takes, in bytes.
 const LEAST_STEP: u64 = 2 << 20;
 
-/// How much a pool has.
+/// Bytes of a pool, now and at most since they were reset.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PoolUsage {
     /// Taken from the card.
@@ -43,7 +43,7 @@ pub(crate) struct PoolUsage {
     pub(crate) used_high: u64,
 }
 
-/// A pool.
+/// A `CUmemoryPool`.
 #[derive(Debug)]
 pub(crate) struct MemoryPool {
     /// CUDA ordinal.
@@ -63,10 +63,10 @@ pub(crate) struct MemoryPool {
     destroyed: AtomicBool,
 }
 
-/// Whether other processes have to do with a pool.
+/// Whether a pool is shared between processes.
 #[derive(Debug)]
 pub(crate) enum PoolSharing {
-    /// They don't.
+    /// It is this process's alone.
     Private,
     /// They may open what it hands out: every allocation has a segment of its own, which is used again when it was
     /// freed. The first segment has no bytes and stands for the pool.

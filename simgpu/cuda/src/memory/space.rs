@@ -1,4 +1,4 @@
-//! The process's allocations: what every pointer belongs to.
+//! The process's address space: its allocations, by their addresses, and who they belong to.
 
 pub(crate) mod reserved;
 pub(crate) mod sharing;

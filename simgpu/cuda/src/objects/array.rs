@@ -1,6 +1,7 @@
-//! CUDA arrays, mipmapped arrays, and the textures and surfaces that look at them.
+//! CUDA arrays and mipmapped arrays.
 //!
-//! The bytes of an array lie row by row, level by level; what it takes of the card is more, since real ones are tiled.
+//! The bytes of an array lie row by row, level by level; what it takes of the card is more, since real ones are
+//! tiled.
 
 use std::sync::{Arc, Mutex};
 
@@ -74,7 +75,7 @@ pub(crate) struct Array {
     mapped: MappedParts,
 }
 
-/// Levels, from the largest on.
+/// A mipmapped array: its levels, the largest first.
 #[derive(Debug)]
 pub(crate) struct MipmappedArray {
     pub(crate) descriptor: ArrayDescriptor,
@@ -159,7 +160,7 @@ impl ArrayDescriptor {
         Ok([self.width as u64 * self.element()?, self.height.max(1) as u64, self.depth.max(1) as u64])
     }
 
-    /// What it takes of the card.
+    /// Bytes that it takes of the card.
     pub(crate) fn footprint(&self) -> CuResult<u64> {
         let [row, rows, slices] = self.extent()?;
         let rows = if rows > 1 { rows.next_multiple_of(ROWS) } else { rows };
@@ -251,7 +252,7 @@ pub(crate) fn mipmapped(handle: Handle) -> CuResult<Arc<MipmappedArray>> {
     MIPMAPPED.get(handle)
 }
 
-/// Gives back what an array had.
+/// Gives back an array's own memory, and the physical memory that was mapped into it.
 fn end(base: Option<u64>, mapped: &MappedParts) {
     if let Some(base) = base {
         space::release(base, |found| found.kind == AllocationKind::Array);
@@ -319,7 +320,7 @@ impl Array {
 }
 
 impl MipmappedArray {
-    /// What all levels take of the card together.
+    /// Bytes that all levels take of the card together.
     pub(crate) fn footprint(&self) -> CuResult<u64> {
         let mut all = 0;
         for level in (0..).take(self.levels.len()) {

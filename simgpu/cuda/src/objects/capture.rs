@@ -125,7 +125,8 @@ impl StreamCapture {
     }
 
     /// The graph of a capture that has ended, where `left` are the last nodes of the other streams. Fails where
-    /// one of these does not come before the end, or something happened that can't be captured; then there is no graph.
+    /// one of these does not come before the end, or something happened that can't be captured; then there is no
+    /// graph.
     pub(crate) fn finish(&self, left: &[Handle]) -> CuResult<Handle> {
         let sequence = &self.sequence;
         let before = graph::graph(sequence.graph).map(|graph| ancestors(&graph, &self.dependencies))?;
@@ -198,7 +199,8 @@ pub(crate) fn forbid_all() -> CuResult {
     if COUNT.load(Relaxed) == 0 { Ok(()) } else { invalidate(CuError::STREAM_CAPTURE_UNSUPPORTED, |_| true) }
 }
 
-/// Fails, and invalidates the captures of streams that the legacy default stream waits for: the caller works in that one.
+/// Fails, and invalidates the captures of streams that the legacy default stream waits for: the caller works in that
+/// one.
 pub(crate) fn forbid_legacy() -> CuResult {
     if COUNT.load(Relaxed) == 0 {
         return Ok(());

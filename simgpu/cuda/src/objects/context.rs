@@ -10,8 +10,8 @@ use std::{
 };
 
 use gpupool_nvidia::cuda::{
-    CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE,
-    CU_LIMIT_STACK_SIZE,
+    CU_FUNC_CACHE_PREFER_NONE, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
+    CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_STACK_SIZE, CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE,
 };
 use simgpu_device::Card;
 
@@ -28,8 +28,8 @@ use crate::{
 
 /// How many of `CUlimit`'s limits are kept, each in the place of its value.
 pub(crate) const LIMITS: usize = CU_LIMIT_PERSISTING_L2_CACHE_SIZE as usize + 1;
-/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in numbers;
-/// L2 fetch size and persisting L2 in bytes.
+/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in
+/// numbers; L2 fetch size and persisting L2 in bytes.
 const FIRST_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 /// The places of those that take memory.
 pub(crate) const STACK_SIZE: usize = CU_LIMIT_STACK_SIZE as usize;
@@ -38,7 +38,7 @@ const HEAP_SIZE: usize = CU_LIMIT_MALLOC_HEAP_SIZE as usize;
 /// What limits take of the card comes in multiples of this many bytes.
 const LIMIT_STEP: u64 = 2 << 20;
 
-/// A context.
+/// A `CUcontext`, primary or not.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -127,8 +127,8 @@ impl Context {
             id: IDS.fetch_add(1, Relaxed),
             api_version,
             limits: Mutex::new(FIRST_LIMITS),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(1),
+            cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
+            shared_config: AtomicU32::new(CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE),
         });
         CONTEXTS.put(handle, Arc::clone(&context));
         Ok(context)

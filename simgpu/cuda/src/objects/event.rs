@@ -1,4 +1,4 @@
-//! Events: moments in streams.
+//! Events: they mark a place in a stream's work, and have happened when the work before it is done.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -31,14 +31,14 @@ enum EventState {
     Recorded(Completion),
 }
 
-/// An event.
+/// A `CUevent`.
 #[derive(Debug)]
 pub(crate) struct Event {
     /// The context it belongs to.
     pub(crate) context: Handle,
     flags: u32,
     moment: Mutex<EventState>,
-    /// Where other processes see the moment, or put it.
+    /// Shared with other processes, where the event was made for that: when it happens.
     page: OnceLock<Arc<InterprocessTime>>,
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuRes
         }),
     };
     drop(capture);
-    if let (Some(page), EventState::Recorded(point)) = (event.page.get(), &moment)
-        && let Some(call) = publish(page, point)
+    if let (Some(page), EventState::Recorded(completion)) = (event.page.get(), &moment)
+        && let Some(call) = publish(page, completion)
     {
         target.engine().submit_call(call)?;
     }
@@ -85,9 +85,10 @@ pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuRes
     Ok(())
 }
 
-/// Tells other processes when a moment of this one is; gives what has to be called in its turn where that is not known yet.
-fn publish(page: &InterprocessTime, point: &Completion) -> Option<HostCall> {
-    if let Completion::At(end) = point {
+/// Tells other processes when an event of this one happens; gives a function to be called in the stream's order where
+/// that is not known yet.
+fn publish(page: &InterprocessTime, completion: &Completion) -> Option<HostCall> {
+    if let Completion::At(end) = completion {
         page.set(*end);
         return None;
     }
@@ -102,8 +103,8 @@ pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
     }
     if event.page.get().is_none() {
         let page = InterprocessTime::of(segments::create(0, 4096, SegmentCharge::Nobody)?)?;
-        if let EventState::Recorded(point) = &*lock(&event.moment) {
-            page.set(point.known()?);
+        if let EventState::Recorded(completion) = &*lock(&event.moment) {
+            page.set(completion.known()?);
         }
         let _ = event.page.set(Arc::new(page));
     }
@@ -112,14 +113,15 @@ pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
 }
 
 /// Opens an event of another process.
-pub(crate) fn open(token: &IpcHandle) -> CuResult<Handle> {
+pub(crate) fn open(shared: &IpcHandle) -> CuResult<Handle> {
     let context = current()?.handle;
-    let page = OnceLock::from(Arc::new(InterprocessTime::of(token.segment(ipc::EVENT)?)?));
+    let page = OnceLock::from(Arc::new(InterprocessTime::of(shared.segment(ipc::EVENT)?)?));
     let (flags, moment) = (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, Mutex::new(EventState::Never));
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
-/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is captured.
+/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is
+/// captured.
 pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuResult {
     if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
@@ -139,8 +141,8 @@ pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuRe
         EventState::Never => Ok(()),
         EventState::Recorded(_) if target.is_capturing() => Err(CuError::STREAM_CAPTURE_ISOLATION),
         EventState::Recorded(Completion::At(end)) if end <= now_ns() => Ok(()),
-        EventState::Recorded(point) => {
-            target.engine().submit_wait(&point)?;
+        EventState::Recorded(completion) => {
+            target.engine().submit_wait(&completion)?;
             target.reach(target.engine().end());
             Ok(())
         }
@@ -180,7 +182,7 @@ pub(crate) fn query(event: Handle) -> CuResult {
     match usable(event)?.last() {
         EventState::Never => Ok(()),
         EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        EventState::Recorded(point) => point.reached().map(|_| ()),
+        EventState::Recorded(completion) => completion.reached().map(|_| ()),
     }
 }
 
@@ -189,7 +191,7 @@ pub(crate) fn wait(event: Handle) -> CuResult<bool> {
     match usable(event)?.last() {
         EventState::Never => Ok(false),
         EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        EventState::Recorded(point) => point.wait().map(|_| true),
+        EventState::Recorded(completion) => completion.wait().map(|_| true),
     }
 }
 
@@ -197,7 +199,9 @@ fn timed(event: Handle) -> CuResult<u64> {
     let event = usable(event)?;
     let moment = lock(&event.moment).clone();
     match moment {
-        EventState::Recorded(point) if event.flags & CU_EVENT_DISABLE_TIMING == 0 => point.reached(),
+        EventState::Recorded(completion) if event.flags & CU_EVENT_DISABLE_TIMING == 0 => {
+            completion.reached()
+        }
         _ => Err(CuError::INVALID_HANDLE),
     }
 }

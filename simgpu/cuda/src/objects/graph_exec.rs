@@ -1,4 +1,4 @@
-//! Graphs made ready to be launched: the work in an order in which it can be done.
+//! Executable graphs (`CUgraphExec`): the work of a graph, copied and put into an order in which it can be done.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ const FLAGS: CUgraphInstantiate_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON
     | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH
     | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-/// A node as it will be done.
+/// A node of an executable graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     /// The node's handle.
@@ -43,7 +43,7 @@ pub(crate) struct Step {
     child: Vec<Self>,
 }
 
-/// An executable graph.
+/// A `CUgraphExec`; later changes of the graph that it was made of do not touch it.
 #[derive(Debug)]
 pub(crate) struct ExecutableGraph {
     pub(crate) flags: u64,
@@ -95,8 +95,8 @@ pub(crate) fn executable(handle: Handle) -> CuResult<Arc<ExecutableGraph>> {
 }
 
 impl ExecutableGraph {
-    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that fails
-    /// nothing is done.
+    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that
+    /// fails nothing is done.
     pub(crate) fn launch(&self, target: &TargetStream) -> CuResult {
         let steps = lock(&self.steps).clone();
         if self.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH != 0 {
@@ -137,8 +137,8 @@ impl ExecutableGraph {
         })
     }
 
-    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing changes;
-    /// then it gives `CUgraphExecUpdateResult` and the node that differs.
+    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing
+    /// changes; then it gives `CUgraphExecUpdateResult` and the node that differs.
     pub(crate) fn update(&self, handle: Handle) -> CuResult<Result<(), (CUgraphExecUpdateResult, Handle)>> {
         let new = steps(&*graph(handle)?)?;
         let mut own = lock(&self.steps);

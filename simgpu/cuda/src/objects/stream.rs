@@ -1,4 +1,4 @@
-//! Streams: in what order work is done, and when it is done.
+//! Streams: work submitted to one is done in that order; here is where it ends, and whether it is being captured.
 
 mod capturing;
 
@@ -35,7 +35,7 @@ pub(crate) const fn own(stream: Handle) -> Handle {
     if stream == 0 { PER_THREAD } else { stream }
 }
 
-/// A stream that the program made.
+/// A stream that the program made; the default streams are none.
 #[derive(Debug)]
 pub(crate) struct Stream {
     /// The context it belongs to.
@@ -62,6 +62,9 @@ pub(crate) enum TargetStream {
     Made(Arc<Stream>, Arc<Context>),
 }
 
+/// The priority of the streams that come first; 0 is that of the last.
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
+
 /// Makes a stream in the current context.
 pub(crate) fn create(flags: u32, priority: i32) -> CuResult<Handle> {
     create_in(&*current()?, flags, priority)
@@ -77,7 +80,7 @@ pub(crate) fn create_in(context: &Context, flags: u32, priority: i32) -> CuResul
     Ok(STREAMS.add(Stream {
         context,
         flags,
-        priority: priority.clamp(-5, 0),
+        priority: priority.clamp(GREATEST_PRIORITY, 0),
         id,
         last,
         capture: Mutex::new(None),
@@ -164,14 +167,15 @@ impl TargetStream {
         self.made().map_or_else(|| self.engine().end(), |stream| lock(&stream.last).clone())
     }
 
-    /// Notes that the stream now lasts until `point`.
-    pub(crate) fn reach(&self, point: Completion) {
+    /// Notes that the stream now lasts until `completion`.
+    pub(crate) fn reach(&self, completion: Completion) {
         if let Some(stream) = self.made() {
-            *lock(&stream.last) = point;
+            *lock(&stream.last) = completion;
         }
     }
 
-    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be captured.
+    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be
+    /// captured.
     pub(crate) fn not_capturing(&self) -> CuResult {
         match self {
             Self::Made(stream, _) => stream.invalidate_capture(),

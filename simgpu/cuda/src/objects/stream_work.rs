@@ -1,4 +1,4 @@
-//! Work that a stream does in its order.
+//! What can be submitted to a stream: done in the stream's order, or captured into a graph.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     objects::launch::Launch,
 };
 
-/// One piece of work for a stream.
+/// A unit of work of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum StreamWork {
     Kernel(Arc<Launch>),

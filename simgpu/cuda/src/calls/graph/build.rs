@@ -31,8 +31,12 @@ use crate::{
 type List = *const Handle;
 
 /// Adds a node of checked work.
+///
+/// # Safety
+/// `out` is null or valid for a write, `after` is null or valid for reads of `count` handles; neither need be
+/// aligned.
 unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: NodeWork) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let after = read_list(after, count)?;
         if out.is_null() {
@@ -54,6 +58,11 @@ fn checked(handle: Handle, work: NodeWork) -> CuResult<NodeWork> {
     }
 }
 
+/// Adds a node of any type.
+///
+/// # Safety
+/// As for [`add_node`] and, where a kernel is described, [`params::kernel`]; `described` is null or valid for
+/// a read and a write.
 unsafe fn add_described(
     out: *mut Handle,
     graph: Handle,
@@ -61,7 +70,7 @@ unsafe fn add_described(
     count: usize,
     described: *mut CUgraphNodeParams,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut parameters = read(described)?;
         let work = params::work(&parameters)?;
@@ -78,6 +87,10 @@ unsafe fn add_described(
     Ok(())
 }
 
+/// Adds an allocation node, and tells its address.
+///
+/// # Safety
+/// As for [`add_node`]; `described` is null or valid for a read and a write.
 unsafe fn add_allocation(
     out: *mut Handle,
     graph: Handle,
@@ -85,7 +98,7 @@ unsafe fn add_allocation(
     count: usize,
     described: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut allocation = read(described)?;
         let work = params::allocation(&allocation)?;
@@ -97,8 +110,12 @@ unsafe fn add_allocation(
 }
 
 /// Writes a list: without room for one only how long it is.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `out` is null or valid for writes of `*count` values;
+/// neither need be aligned.
 unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult {
-    // SAFETY: the driver API's contract: room for as many as the count says.
+    // SAFETY: by this function's contract: room for as many as the count says.
     unsafe {
         let room = read(count)?;
         if out.is_null() {
@@ -111,9 +128,14 @@ unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult 
     }
 }
 
+/// Writes the edges of a graph.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `from` and `to` are each null or valid for writes of
+/// `*count` handles.
 unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> CuResult {
     let (first, second): (Vec<_>, Vec<_>) = graph(handle)?.edges().into_iter().unzip();
-    // SAFETY: the driver API's contract: both lists have the same room.
+    // SAFETY: by this function's contract: both lists have the same room.
     unsafe {
         if from.is_null() != to.is_null() {
             return Err(CuError::INVALID_VALUE);
@@ -133,8 +155,12 @@ fn dependencies(node: Handle) -> CuResult<Vec<Handle>> {
     with_node(node, |node| Ok(node.after.clone()))
 }
 
+/// Adds edges, or takes them away.
+///
+/// # Safety
+/// `from` and `to` are each null or valid for reads of `count` handles; they need not be aligned.
 unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let (from, to) = unsafe { (read_list(from, count)?, read_list(to, count)?) };
     let edges: Vec<_> = from.into_iter().zip(to).collect();
     change_edges(handle, &edges, add)
@@ -274,7 +300,9 @@ entry! {
         }
         give(&all, list, count)
     }
-    cuGraphNodeGetType(node: Handle, kind: *mut CUgraphNodeType) { put(kind, with_node(node, |node| Ok(node.work.kind()))?) }
+    cuGraphNodeGetType(node: Handle, kind: *mut CUgraphNodeType) {
+        put(kind, with_node(node, |node| Ok(node.work.kind()))?)
+    }
     cuGraphNodeFindInClone(out: *mut Handle, original: Handle, clone: Handle) {
         let nodes = graph(clone)?.nodes();
         let found = nodes.iter().find(|node| node.original == original).ok_or(CuError::INVALID_VALUE)?;

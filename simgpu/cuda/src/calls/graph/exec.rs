@@ -18,6 +18,10 @@ use crate::{
     },
 };
 
+/// Makes an executable graph.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
 unsafe fn make_ready(out: *mut Handle, graph: Handle, flags: u64) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -40,13 +44,18 @@ fn upload(handle: Handle, stream: Handle) -> CuResult {
     executable.upload()
 }
 
+/// As [`make_ready`], with a structure that takes the outcome too.
+///
+/// # Safety
+/// `out` is null or valid for a write, `parameters` is null or valid for a read and a write; neither need be
+/// aligned.
 unsafe fn make_ready_with(
     out: *mut Handle,
     graph: Handle,
     parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     which: fn(Handle) -> Handle,
 ) -> CuResult {
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe {
         let mut given = read(parameters)?;
         let mut made = 0;

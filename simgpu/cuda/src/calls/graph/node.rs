@@ -70,12 +70,16 @@ const fn can_be_disabled(work: &NodeWork) -> bool {
 }
 
 entry! {
-    cuGraphKernelNodeGetParams(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) { put(out, params::without_context(&kernel_of(node)?)) }
+    cuGraphKernelNodeGetParams(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) {
+        put(out, params::without_context(&kernel_of(node)?))
+    }
     cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v3) { put(out, kernel_of(node)?) }
     cuGraphKernelNodeSetParams(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
         set(node, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) { set(node, params::kernel(&read(kernel)?)?) }
+    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        set(node, params::kernel(&read(kernel)?)?)
+    }
     cuGraphMemcpyNodeGetParams(node: Handle, out: *mut CUDA_MEMCPY3D) {
         let body = found(node, |work| match work {
             NodeWork::Copy(copy, body) => Some(params::of_copy(copy, body.as_deref())),
@@ -87,11 +91,15 @@ entry! {
     cuGraphMemsetNodeGetParams(node: Handle, out: *mut CUDA_MEMSET_NODE_PARAMS) {
         put(out, found(node, |work| if let NodeWork::Fill(fill) = work { Some(params::of_fill(fill)) } else { None })?)
     }
-    cuGraphMemsetNodeSetParams(node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS) { set(node, params::fill(&read(fill)?)?) }
+    cuGraphMemsetNodeSetParams(node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS) {
+        set(node, params::fill(&read(fill)?)?)
+    }
     cuGraphHostNodeGetParams(node: Handle, out: *mut CUDA_HOST_NODE_PARAMS) {
         put(out, found(node, |work| if let NodeWork::Call(call) = work { Some(params::of_call(call)) } else { None })?)
     }
-    cuGraphHostNodeSetParams(node: Handle, host: *const CUDA_HOST_NODE_PARAMS) { set(node, params::call(&read(host)?)?) }
+    cuGraphHostNodeSetParams(node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {
+        set(node, params::call(&read(host)?)?)
+    }
     cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle) {
         put(out, found(node, |work| if let NodeWork::Child(child) = work { Some(*child) } else { None })?)
     }
@@ -116,8 +124,12 @@ entry! {
     cuGraphNodeGetParams(node: Handle, out: *mut CUgraphNodeParams) {
         put(out, found(node, |work| Some(params::of(work)))?)
     }
-    cuGraphNodeSetParams(node: Handle, described: *const CUgraphNodeParams) { set(node, params::work(&read(described)?)?) }
-    cuGraphNodeSetParams_v2(node: Handle, described: *const CUgraphNodeParams) { set(node, params::work(&read(described)?)?) }
+    cuGraphNodeSetParams(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
+    cuGraphNodeSetParams_v2(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
     cuGraphKernelNodeGetAttribute(node: Handle, attribute: u32, value: *mut [u64; 8]) {
         kernel_of(node)?;
         put(value, with_node(node, |node| Ok(node.attributes.get(&attribute).copied().unwrap_or_default()))?)

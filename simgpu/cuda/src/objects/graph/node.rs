@@ -1,4 +1,4 @@
-//! Nodes: one piece of work each.
+//! Nodes of graphs: a unit of work each, with what has to be done before it.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +44,7 @@ pub(crate) enum NodeWork {
     Free(u64),
 }
 
-/// A node.
+/// A node of a graph: what it does, and after which nodes of the same graph.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphNode {
     pub(crate) handle: Handle,

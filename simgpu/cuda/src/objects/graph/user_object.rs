@@ -1,4 +1,4 @@
-//! Objects of the program's that live as long as graphs need them.
+//! User objects: resources of the program that are released when the last graph that retains them has gone.
 
 use std::{
     ffi::c_void,
@@ -14,10 +14,10 @@ use crate::{
     sync::lock,
 };
 
-/// The program's function that ends one of its objects.
+/// The program's function that releases the resource behind a user object; called once.
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// An object of the program's: it is ended when its last reference is given up.
+/// A `CUuserObject`, with its count of references.
 #[derive(Debug)]
 pub(crate) struct UserObject {
     object: *mut c_void,
@@ -32,7 +32,7 @@ unsafe impl Sync for UserObject {}
 
 pub(crate) static USER_OBJECTS: Registry<UserObject> = Registry::new();
 
-/// References that a graph holds: object and number.
+/// References to user objects that a graph and all that was made of it hold: object and number.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedObjects(Mutex<Vec<(Handle, u32)>>);
 
@@ -48,7 +48,7 @@ pub(crate) fn retain(object: Handle, count: u32) -> CuResult {
     Ok(())
 }
 
-/// Gives references up, and ends the object with the last.
+/// Gives references up; with the last one the program's destructor is called.
 pub(crate) fn release(object: Handle, count: u32) -> CuResult {
     let found = USER_OBJECTS.get(object)?;
     let before = found.references.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(count));
