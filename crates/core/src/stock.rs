@@ -5,15 +5,15 @@
 //! affinity between pods, which the answers say. It knows neither dumps nor clusters.
 
 mod explain;
+mod filters;
 mod inventory;
-mod placement;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub use explain::{Explanation, Outlook, explain};
+pub use filters::{Exclusion, Operator, Requirement, Taint, TaintEffect, Term, Toleration};
 pub use inventory::{Idle, Inventory, Row, inventory};
-pub use placement::{Exclusion, Operator, Requirement, Taint, TaintEffect, Term, Toleration};
 pub use requests::{InitContainer, pod_requests};
 
 use crate::names::DOMAIN;

@@ -14,7 +14,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{CardUuid, text};
+use crate::text;
+use crate::uuid::CardUuid;
 
 /// First four bytes of every frame: "GPOL" in the order of the bytes.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPOL");

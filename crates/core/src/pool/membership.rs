@@ -3,9 +3,10 @@
 use super::Pool;
 use super::action::{Action, TerminationReason};
 use super::config::{Limits, PodSpec, Policy};
-use super::fit::{CardSlot, Load, best_fit};
-use super::ident::{CardUuid, PodId};
-use super::pods::{Phase, PodRecord, PodSlot};
+use super::fit::best_fit;
+use super::ident::{CardSlot, CardUuid, PodId, PodSlot};
+use super::load::Load;
+use super::pods::{PodRecord, StateRecord};
 use super::queue::QueueKey;
 use super::refusal::{Refusal, Resource};
 use crate::share::Percent;
@@ -23,7 +24,7 @@ impl Pool {
             self.check_room(lane, requests, Load::default())?;
         }
         self.lanes[lane].placed.add(requests);
-        self.pods.insert(PodRecord { id: pod, spec, fixed, leaving: false, phase: Phase::Hibernating });
+        self.pods.insert(PodRecord { id: pod, spec, fixed, leaving: false, state: StateRecord::Hibernating });
         Ok(())
     }
 

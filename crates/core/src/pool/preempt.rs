@@ -15,12 +15,13 @@
 use super::Pool;
 use super::action::{Action, TerminationReason};
 use super::config::Policy;
-use super::fit::{CardRecord, CardSlot, Load};
-use super::ident::LeaseId;
-use super::pods::{Lease, PodRecord, PodSlot};
+use super::fit::CardRecord;
+use super::ident::{CardSlot, LeaseId, PodSlot};
+use super::load::Load;
+use super::pods::{Lease, PodRecord};
 use super::smallest::{Candidate, Cost, smallest};
+use super::state::Ending;
 use super::time::{Millis, Timestamp};
-use super::view::Ending;
 
 /// How long after SIGKILL a share is still expected back. A driver may take many seconds to tear down a large
 /// process; one that takes longer than this is not worth waiting for.

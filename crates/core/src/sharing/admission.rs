@@ -4,7 +4,8 @@
 //! and the stored limit is the request. Written back by people and programs (apply, edit, undo, restore), the stored
 //! object means what it meant; what somebody changes in it is found by comparing.
 
-use super::pod::{Amount, Container, Dimension, Pod, PodShare, whole_percent};
+use super::dimension::Dimension;
+use super::pod::{Amount, Container, Pod, PodShare, whole_percent};
 use super::refusal::Refusal;
 
 /// How an object was before, where one is updated.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::dimension::Dimension;
 use super::names::{
     CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, CORE_LIMIT_ANNOTATION, CORE_RESOURCE,
     EXCLUSIVE_RESOURCE, MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE, POLICY_LABEL,
@@ -14,45 +15,6 @@ use super::refusal::Refusal;
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
 use crate::share::{Percent, Share};
-
-/// One of the two things of a card that are shared.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Dimension {
-    /// Computing power.
-    Core,
-    /// Memory.
-    Memory,
-}
-
-impl Dimension {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Core, Self::Memory];
-
-    /// The resource by which it is asked for.
-    pub const fn resource(self) -> &'static str {
-        match self {
-            Self::Core => CORE_RESOURCE,
-            Self::Memory => MEMORY_RESOURCE,
-        }
-    }
-
-    /// The annotation that holds the limit.
-    pub const fn limit_annotation(self) -> &'static str {
-        match self {
-            Self::Core => CORE_LIMIT_ANNOTATION,
-            Self::Memory => MEMORY_LIMIT_ANNOTATION,
-        }
-    }
-
-    /// The other one.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Core => Self::Memory,
-            Self::Memory => Self::Core,
-        }
-    }
-}
 
 /// A pod or a pod template, as far as sharing is concerned. Texts are as they were written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

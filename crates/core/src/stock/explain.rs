@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::placement::{Exclusion, exclusion, is_selected};
+use super::filters::{Exclusion, exclusion, is_selected};
 use super::{NodeUsage, PodPhase, Resources, Stock, StockPod, is_gpu};
 use crate::names::{known, nearest::nearest};
 use crate::node_use::LABEL;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::NO_CARD;
+use crate::uuid::NO_CARD;
 
 const CARD: CardUuid = [7; 16];
 
