@@ -138,12 +138,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The pod's device time.
+    /// The bucket of the pod's device time, in the header.
     pub const fn bucket(&self) -> &'a Bucket {
         &self.header.bucket
     }
 
-    /// One slot.
+    /// The slot at `index`; nothing where the ledger has none there.
     pub fn slot(&self, index: u32) -> Option<&'a Slot> {
         self.slots.get(index as usize)
     }

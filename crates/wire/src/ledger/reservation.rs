@@ -35,7 +35,7 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Bytes announced.
+    /// Bytes that [`Ledger::reserve`] announced.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -35,7 +35,7 @@ impl Slot {
         self.contexts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One context less; never below none.
+    /// One context less; stays 0 at 0.
     pub fn context_gone(&self) {
         // Only the owning process counts here, and a lost race merely repeats the loop.
         let _ = self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
