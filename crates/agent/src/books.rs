@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{self, Action, CardUuid, Millis, PodId};
+use gpupool_core::pool::{self, Action, CardUuid, PodId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::kubernetes::PodRef;
@@ -83,7 +83,7 @@ pub(crate) enum Record {
     /// The pool took an event.
     Step {
         /// When.
-        at: Millis,
+        at: Timestamp,
         /// Which.
         event: pool::Event,
     },

@@ -20,8 +20,10 @@ pub(crate) mod status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpupool_core::pool::{Action, CardUuid, Event, LeaseId, Millis, PodId, Pool, Qos, Refusal, Why};
-use gpupool_wire::message::{Granted, Reason, Refused, Welcome};
+use gpupool_core::pool::{
+    Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
+};
+use gpupool_wire::message::{Granted, RefusalReason, Refused, Welcome};
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
@@ -94,7 +96,7 @@ struct Member {
     /// nobody asked for would be taken for the answer to a later question.
     asked: bool,
     /// Until when it must ask again, or count as not waiting any more.
-    confirm_by: Option<Millis>,
+    confirm_by: Option<Timestamp>,
 }
 
 /// What a pod has beside its records: open files and what was last seen of it.
@@ -103,7 +105,7 @@ struct PodFiles {
     limits: LimitsFile,
     ledger: Option<Arc<LedgerFile>>,
     /// When one of its processes last submitted work.
-    submitted: Millis,
+    submitted: Timestamp,
     /// What the pool was told last.
     idle: bool,
 }
@@ -113,7 +115,7 @@ struct PodFiles {
 enum Effect {
     Welcome { to: ConnectionId, pod: PodId, slot: u32 },
     Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
-    Refused { to: ConnectionId, reason: Reason, sentence: String },
+    Refused { to: ConnectionId, reason: RefusalReason, sentence: String },
     Signal { to: ProcessKey, signal: Signal },
     Notice(Notice),
 }
@@ -137,7 +139,7 @@ pub(crate) struct Driver {
     files: BTreeMap<PodId, PodFiles>,
     connections: Connections,
     stops: BTreeMap<PodId, Stop>,
-    waiting_since: BTreeMap<PodId, Millis>,
+    waiting_since: BTreeMap<PodId, Timestamp>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
     ledgers: Ledgers,
     check: accounting::Check,
@@ -276,7 +278,7 @@ impl Driver {
         let now = clock();
         let deadlines =
             self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
-        deadlines.map(|deadline| deadline.since(now).0).fold(1000, u64::min)
+        deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
     }
 
     /// Before the agent goes: the journal as short as it can be.
@@ -322,7 +324,7 @@ impl Driver {
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
-                let grace = kill_at.since(clock());
+                let grace = kill_at - clock();
                 let why = self.readable(&why.to_string());
                 say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::TERM);
@@ -334,7 +336,12 @@ impl Driver {
                 self.signal_holders(&pod, Signal::KILL);
             }
             Action::Hibernated { pod, why, .. } => {
-                if let Some(why @ (Why::Preempted { .. } | Why::IdleRelease { .. } | Why::CardLost)) = why {
+                if let Some(
+                    why @ (TerminationReason::Preempted { .. }
+                    | TerminationReason::IdleRelease { .. }
+                    | TerminationReason::CardLost),
+                ) = why
+                {
                     let why = self.readable(&why.to_string());
                     say(&format!("{} has left its card: {why}", self.name_of(&pod)));
                 }
@@ -346,7 +353,7 @@ impl Driver {
     fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
         let now = clock();
         let since = self.waiting_since.remove(pod).unwrap_or(now);
-        self.counters.admitted(now.since(since));
+        self.counters.admitted(now - since);
         if let Some(files) = self.files.get_mut(pod) {
             files.submitted = now;
             files.idle = false;
@@ -470,10 +477,10 @@ impl Driver {
 }
 
 /// Milliseconds since the machine started, time asleep included.
-pub(crate) fn clock() -> Millis {
+pub(crate) fn clock() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Millis(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
+    Timestamp(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
 /// One line for whoever reads the agent's standard error.

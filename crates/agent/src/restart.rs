@@ -93,7 +93,7 @@ fn replay(recovered: &mut Recovered, record: Record) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use gpupool_core::pool::{Card, Event, Millis, PodSpec, PodState, Policy, Qos};
+    use gpupool_core::pool::{Card, Event, Millis, PodSpec, PodState, Policy, Qos, Timestamp};
     use gpupool_core::share::{Percent, Share};
 
     use super::*;
@@ -129,9 +129,9 @@ mod tests {
         let spec = PodSpec { core: request, memory: whole.min(request), priority: 0, card: None };
         let process = Process { pod: pod.into(), slot: 0, using: Use::Waiting, card: None };
         vec![
-            Record::Step { at: Millis(1), event: Event::PodAdded { pod: pod.into(), spec } },
+            Record::Step { at: Timestamp(1), event: Event::PodAdded { pod: pod.into(), spec } },
             Record::Process { key: ProcessKey { pid, start: 1 }, process },
-            Record::Step { at: Millis(2), event: Event::GpuWanted { pod: pod.into(), only: None } },
+            Record::Step { at: Timestamp(2), event: Event::GpuWanted { pod: pod.into(), only: None } },
         ]
     }
 

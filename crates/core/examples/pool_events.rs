@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use gpupool_core::pool::{
     Action, Card, Config, Event, LeaseId, Millis, PodId, PodSpec, PodState, Policy, Pool, Qos, Refusal,
+    Timestamp,
 };
 use gpupool_core::share::{Share, ShareError};
 
@@ -76,7 +77,7 @@ impl Node {
         for pod in node.pods.clone() {
             let share: Share = ["1:25", "1:50", "1:100"][node.roll(3)].parse()?;
             let spec = PodSpec { core: share, memory: share, priority: 0, card: None };
-            node.pool.step(Millis(0), Event::PodAdded { pod, spec })?;
+            node.pool.step(Timestamp(0), Event::PodAdded { pod, spec })?;
         }
         Ok(node)
     }
@@ -92,7 +93,7 @@ impl Node {
     fn step(&mut self) -> Result<(), Refusal> {
         self.now += 1 + self.roll(10) as u64;
         let event = self.next_event();
-        let actions = self.pool.step(Millis(self.now), event)?;
+        let actions = self.pool.step(Timestamp(self.now), event)?;
         self.actions += actions.len();
         for action in actions {
             match action {

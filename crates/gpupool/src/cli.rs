@@ -1,6 +1,6 @@
 //! The command line: which subcommands there are, and how their failures leave the program.
 //!
-//! Each subcommand has a module of its own with an `Args` and a `run`; this room only sends to them.
+//! Each subcommand has a module of its own with an `Args` and a `run`; this one only dispatches to them.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -9,9 +9,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::{
-    agent, ask, check_config, control, demo, explain, inventory, names, operands, probe_cards, run, status,
-    stop,
+use crate::agent_socket;
+#[cfg(feature = "kubernetes")]
+use crate::commands::control;
+use crate::commands::{
+    agent, check_config, demo, explain, inventory, names, operands, probe_cards, run, status, stop,
 };
 
 /// What the user typed.
@@ -49,6 +51,7 @@ enum Command {
     #[command(hide = true)]
     DemoProgram(demo::ProgramArgs),
     /// Keeps the cluster's nodes, their conditions and what they advertise in step with what they are for.
+    #[cfg(feature = "kubernetes")]
     Control(control::Args),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
@@ -83,13 +86,14 @@ impl Cli {
             Command::Explain(args) => explain::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::DemoProgram(args) => demo::run_program(&args),
+            #[cfg(feature = "kubernetes")]
             Command::Control(args) => control::run(args),
             Command::ProbeCards(args) => probe_cards::run(&args),
         };
         outcome.unwrap_or_else(|failure| {
             // Nobody is left to tell when standard error is closed.
             let _ = writeln!(std::io::stderr(), "gpupool: {failure:#}");
-            ask::exit_code(&failure)
+            agent_socket::exit_code(&failure)
         })
     }
 }

@@ -1,23 +1,16 @@
 //! The one binary of gpupool. Subcommands, their options and what they print; nothing is decided here.
 
-mod agent;
-mod ask;
-mod check_config;
 mod cli;
+
+mod commands;
+
+mod stock_source;
+
+mod agent_socket;
+#[cfg(feature = "kubernetes")]
 mod cluster_access;
-mod cluster_dump;
-mod control;
-mod demo;
-mod dump;
-mod explain;
 mod installation;
-mod inventory;
-mod names;
-mod operands;
-mod probe_cards;
-mod run;
-mod status;
-mod stop;
+mod option_values;
 
 use std::process::ExitCode;
 

@@ -14,9 +14,9 @@ const BUCKETS: usize = 64;
 /// so that an outdated word is told from a current one without any clean-up.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Ring([AtomicU64; BUCKETS]);
+pub(crate) struct BusyTime([AtomicU64; BUCKETS]);
 
-impl Ring {
+impl BusyTime {
     /// Counts `[start, end)` as busy.
     pub(crate) fn add(&self, start: u64, end: u64) {
         let mut from = start;
@@ -105,8 +105,8 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn ring() -> Ring {
-        Ring([const { AtomicU64::new(0) }; BUCKETS])
+    fn ring() -> BusyTime {
+        BusyTime([const { AtomicU64::new(0) }; BUCKETS])
     }
 
     #[test]

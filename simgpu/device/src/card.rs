@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
-    MODELS, Machine, Model, PciAddress, Uuid,
+    identity::{PciAddress, Uuid},
     layout::CardState,
-    locks::Holder,
+    locks::SlotHolder,
+    machine::Machine,
     memory::{GRANULE, amount, used},
-    now_ns,
+    model::{MODELS, Model},
+    time::now_ns,
 };
 
 /// A card of a [`Machine`]. Cheap to copy.
@@ -30,11 +32,20 @@ pub struct ProcessUse {
     pub utilisation: u32,
 }
 
-impl Card {
-    pub(crate) const fn new(machine: Machine, index: usize) -> Self {
-        Self { machine, index }
+impl Machine {
+    /// Card number `index`, counted from 0 in the order of the PCI bus.
+    pub fn card(&self, index: usize) -> Option<Card> {
+        (index < self.card_count()).then_some(Card { machine: *self, index })
     }
 
+    /// All cards in the order of their indices.
+    pub fn cards(&self) -> impl ExactSizeIterator<Item = Card> {
+        let machine = *self;
+        (0..self.card_count()).map(move |index| Card { machine, index })
+    }
+}
+
+impl Card {
     /// Its number, counted from 0; NVML's index.
     pub const fn index(&self) -> usize {
         self.index
@@ -93,7 +104,7 @@ impl Card {
                 if contexts == 0 && memory == 0 {
                     return None;
                 }
-                let Holder::Process(pid) = self.machine.holder(slot) else { return None };
+                let SlotHolder::Process(pid) = self.machine.holder(slot) else { return None };
                 Some(ProcessUse { pid, memory, contexts, utilisation: cell.busy.percent_since(since, now) })
             })
             .collect()

@@ -26,22 +26,31 @@
 //! # Ok::<(), simgpu_device::Error>(())
 //! ```
 
-mod busy;
+mod process;
+
 mod card;
-mod error;
+
+mod reclaim;
+
+mod segment;
+
+mod machine;
+
+mod state_file;
+
+mod memory;
+mod settings;
+mod time;
+
 mod faults;
-mod fork;
-mod identity;
 mod layout;
 mod locks;
-mod machine;
-mod memory;
+
+mod busy;
+mod error;
+mod fork;
+mod identity;
 mod model;
-mod process;
-mod segment;
-mod settings;
-mod state_file;
-mod time;
 
 pub use busy::WINDOW_NS;
 pub use card::{Card, ProcessUse};
@@ -54,6 +63,6 @@ pub use machine::Machine;
 pub use memory::{GRANULE, round_up};
 pub use model::{MODELS, Model};
 pub use process::{Process, TakeError};
-pub use segment::{Counted, Segment};
-pub use settings::Settings;
+pub use segment::{Segment, SegmentCharge};
+pub use settings::MachineSettings;
 pub use time::{Booking, now_ns, sleep_until};

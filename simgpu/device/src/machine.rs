@@ -1,12 +1,12 @@
-//! The machine as a whole: its cards and its processes.
+//! The machine: the shared state, opened, and the parts of it by their numbers.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
-    Card, Error, Process, Settings,
-    layout::{self, CardState, Cell, Header, MAX_PROCESSES, MAX_SEGMENTS, SegmentState, SlotState},
-    locks::{self, Holder},
-    memory, process,
+    error::Error,
+    layout::{self, CardState, Header, HoldingState, MAX_PROCESSES, MAX_SEGMENTS, SegmentState, SlotState},
+    locks::{self, SlotHolder},
+    settings::MachineSettings,
     state_file::{self, SharedFile, StateFile},
 };
 
@@ -24,17 +24,18 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Opens the machine that the environment describes, making its state if there is none ([`Settings::from_env`]).
+    /// Opens the machine that the environment describes, making its state if there is none
+    /// ([`MachineSettings::from_env`]).
     /// Fails when the file can't be opened or isn't a whole state file of this build.
     pub fn open_from_env() -> Result<Self, Error> {
-        Self::open(&Settings::from_env()?)
+        Self::open(&MachineSettings::from_env()?)
     }
 
     /// Opens the machine in `settings.path`, making it with `settings.cards` if there is none; fails as
     /// [`Self::open_from_env`] does.
     ///
     /// Each call keeps one more descriptor open for ever: call it once per process and library.
-    pub fn open(settings: &Settings) -> Result<Self, Error> {
+    pub fn open(settings: &MachineSettings) -> Result<Self, Error> {
         let file = state_file::open_or_create(settings)?;
         // SAFETY: the file was checked to begin with a whole header.
         let cards = unsafe { (*file.base.cast::<Header>()).cards } as usize;
@@ -46,40 +47,7 @@ impl Machine {
         self.cards
     }
 
-    /// Card number `index`, counted from 0 in the order of the PCI bus.
-    pub fn card(&self, index: usize) -> Option<Card> {
-        (index < self.cards).then(|| Card::new(*self, index))
-    }
-
-    /// All cards in the order of their indices.
-    pub fn cards(&self) -> impl ExactSizeIterator<Item = Card> {
-        let machine = *self;
-        (0..self.cards).map(move |index| Card::new(machine, index))
-    }
-
-    /// Makes the calling process one that can hold memory and contexts. A process has one membership: when another
-    /// copy of this code in the process has joined already, this returns the same one.
-    /// Fails when [`crate::MAX_PROCESSES`] others hold one.
-    pub fn join(&self) -> Result<Process, Error> {
-        process::join(*self)
-    }
-
-    /// Gives back what dead processes hold. Every query and every refusal does this by itself.
-    pub fn sweep(&self) {
-        self.sweep_segments();
-        for slot in 0..self.slots_in_use() {
-            // Looking comes before asking who lives: see `memory::forget`.
-            let seen: Vec<_> = (0..self.cards).map(|card| memory::look(&self.cells(card)[slot])).collect();
-            if seen.iter().all(|cell| cell.is_empty()) || self.holder(slot) != Holder::Nobody {
-                continue;
-            }
-            for (card, seen) in seen.into_iter().enumerate() {
-                memory::forget(&self.cells(card)[slot], seen);
-            }
-        }
-    }
-
-    pub(crate) fn holder(&self, slot: usize) -> Holder {
+    pub(crate) fn holder(&self, slot: usize) -> SlotHolder {
         locks::holder(self.file.fd, slot)
     }
 
@@ -130,11 +98,11 @@ impl Machine {
     }
 
     /// The cells of one card, one per slot.
-    pub(crate) fn cells(&self, card: usize) -> &'static [Cell] {
+    pub(crate) fn cells(&self, card: usize) -> &'static [HoldingState] {
         debug_assert!(card < self.cards, "card {card} of {}", self.cards);
         // SAFETY: the file was checked to hold all cells of all cards.
         unsafe {
-            let first = self.file.base.byte_add(layout::cells_offset(self.cards)).cast::<Cell>();
+            let first = self.file.base.byte_add(layout::cells_offset(self.cards)).cast::<HoldingState>();
             std::slice::from_raw_parts(first.add(card * MAX_PROCESSES), MAX_PROCESSES)
         }
     }

@@ -1,13 +1,17 @@
 //! The calling process as a holder of memory, contexts and device time.
 
+mod segments;
+
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
-    Booking, Error, ForkMark, MAX_PROCESSES, Machine,
-    layout::Cell,
-    locks::{self, Holder},
-    memory::{self, Account, GRANULE, Refused, SlotLost, TAGS, change, empty},
-    time,
+    error::Error,
+    fork::ForkMark,
+    layout::{HoldingState, MAX_PROCESSES},
+    locks::{self, SlotHolder},
+    machine::Machine,
+    memory::{self, CardAccount, GRANULE, SlotLost, TAGS, TakeRefusal, change, empty},
+    time::{self, Booking},
 };
 
 /// Why a process did not get what it asked for.
@@ -37,21 +41,26 @@ pub struct Process {
     mark: ForkMark,
 }
 
-/// Finds the slot of the calling process, or takes a free one.
-pub(crate) fn join(machine: Machine) -> Result<Process, Error> {
-    let mark = ForkMark::here();
-    let fd = machine.fd();
-    let found = locks::one_at_a_time(fd, || {
-        let me = Holder::Process(Some(std::process::id()));
-        let mine = (0..machine.slots_in_use()).find(|&slot| machine.holder(slot) == me);
-        if let Some(slot) = mine {
-            return Some((slot, machine.slots()[slot].tag.load(SeqCst)));
-        }
-        let slot = (0..MAX_PROCESSES).find(|&slot| locks::try_hold(fd, slot))?;
-        Some((slot, move_in(machine, slot)))
-    });
-    let (slot, tag) = found.ok_or(Error::Full { slots: MAX_PROCESSES })?;
-    Ok(Process { machine, slot, tag, mark })
+impl Machine {
+    /// Makes the calling process one that can hold memory and contexts. A process has one membership: when another
+    /// copy of this code in the process has joined already, this returns the same one.
+    /// Fails when [`crate::MAX_PROCESSES`] others hold one.
+    pub fn join(&self) -> Result<Process, Error> {
+        let machine = *self;
+        let mark = ForkMark::here();
+        let fd = machine.fd();
+        let found = locks::one_at_a_time(fd, || {
+            let me = SlotHolder::Process(Some(std::process::id()));
+            let mine = (0..machine.slots_in_use()).find(|&slot| machine.holder(slot) == me);
+            if let Some(slot) = mine {
+                return Some((slot, machine.slots()[slot].tag.load(SeqCst)));
+            }
+            let slot = (0..MAX_PROCESSES).find(|&slot| locks::try_hold(fd, slot))?;
+            Some((slot, move_in(machine, slot)))
+        });
+        let (slot, tag) = found.ok_or(Error::Full { slots: MAX_PROCESSES })?;
+        Ok(Process { machine, slot, tag, mark })
+    }
 }
 
 /// Writes a new tag into every word of the slot. What its last owner held is forgotten, which gives it back.
@@ -96,15 +105,15 @@ impl Process {
         enter: impl FnOnce() -> Result<(), SlotLost>,
     ) -> Result<(), TakeError> {
         self.check(card)?;
-        let account = Account {
+        let account = CardAccount {
             total: self.machine.card(card).map_or(0, |card| card.total_memory()) / GRANULE,
             cells: || &self.machine.cells(card)[..self.machine.slots_in_use()],
             shared: || self.machine.shared_granules(card),
             sweep: || self.machine.sweep(),
         };
         memory::take(&account, self.slot, self.tag, granules, enter).map_err(|refused| match refused {
-            Refused::NoMemory => TakeError::NoMemory,
-            Refused::SlotLost => TakeError::PlaceLost,
+            TakeRefusal::NoMemory => TakeError::NoMemory,
+            TakeRefusal::SlotLost => TakeError::PlaceLost,
         })
     }
 
@@ -173,7 +182,7 @@ impl Process {
         self.machine.card(card).map_or(0, |card| card.model().context_memory)
     }
 
-    fn cell(&self, card: usize) -> &'static Cell {
+    fn cell(&self, card: usize) -> &'static HoldingState {
         &self.machine.cells(card)[self.slot]
     }
 }

@@ -11,15 +11,12 @@
 //! the segment lasts as long as that description is open somewhere, and its file offset says which segment it is.
 //! (The state file itself can't be used for either: closing any of its descriptors would drop the process's locks.)
 
-use std::{
-    os::fd::{FromRawFd, OwnedFd, RawFd},
-    sync::atomic::Ordering::SeqCst,
-};
+use std::{os::fd::RawFd, sync::atomic::Ordering::SeqCst};
 
 use crate::{
-    Machine, Process, TakeError,
     layout::{MAX_PROCESSES, MAX_SEGMENTS, SegmentState},
-    locks::{self, Holder},
+    locks::{self, SlotHolder},
+    machine::Machine,
     memory::GRANULE,
 };
 
@@ -44,16 +41,16 @@ pub struct Segment {
     /// Size in bytes.
     pub bytes: u64,
     /// Where its bytes are in the file.
-    offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// What a segment's memory counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum SegmentCharge {
     /// Memory of the card.
     Card,
     /// Not at all: bytes that processes share and no card has.
-    Nowhere,
+    Nobody,
 }
 
 impl SegmentState {
@@ -84,7 +81,7 @@ impl SegmentState {
     /// The slots of live processes that hold it.
     fn live_holders(&self, machine: Machine) -> impl Iterator<Item = usize> {
         (0..machine.slots_in_use())
-            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != Holder::Nobody)
+            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != SlotHolder::Nobody)
     }
 }
 
@@ -131,6 +128,66 @@ impl Machine {
         self.segments().iter().for_each(|segment| segment.set(slot, false));
     }
 
+    /// Makes a segment of `bytes`, of which `granules` count as memory of `card`; the process with `tag` in `slot` holds
+    /// it. `None` where no file can hold it.
+    pub(crate) fn publish_segment(
+        &self,
+        (slot, tag): (usize, u64),
+        card: usize,
+        bytes: u64,
+        granules: u64,
+    ) -> Option<Segment> {
+        self.under_lock(|fd| {
+            let index = self.all_segments().iter().position(|segment| segment.word().is_none())?;
+            let length = bytes.checked_next_multiple_of(PAGE)?;
+            let offset = self.gap(length);
+            locks::extend(fd, offset.checked_add(length)?)?;
+            let serial = 1 + self.header().serials.fetch_add(1, SeqCst);
+            let segment = &self.all_segments()[index];
+            segment.holders.iter().for_each(|word| word.store(0, SeqCst));
+            segment.set(slot, true);
+            segment.serial.store(serial, SeqCst);
+            segment.offset.store(offset, SeqCst);
+            segment.length.store(length, SeqCst);
+            segment.maker.store(tag, SeqCst);
+            self.header().segments_high_water.fetch_max(u32::try_from(index + 1).unwrap_or_default(), SeqCst);
+            segment.word.store(USED | (card as u64) << CARD_SHIFT | granules & GRANULES, SeqCst);
+            Some(Segment { index, serial, card, bytes: length, offset })
+        })?
+    }
+
+    /// Lets the process in `slot` hold a segment whose serial `fits`; `None` where there is none.
+    pub(crate) fn hold_segment(
+        &self,
+        slot: usize,
+        index: usize,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<Segment> {
+        let segment = self.segments().get(index)?;
+        self.under_lock(|_| {
+            let word = segment.word()?;
+            let serial = segment.serial.load(SeqCst);
+            if !fits(serial) {
+                return None;
+            }
+            segment.set(slot, true);
+            let card = usize::try_from((word >> CARD_SHIFT) & CARD).ok()?;
+            let (bytes, offset) = (segment.length.load(SeqCst), segment.offset.load(SeqCst));
+            Some(Segment { index, serial, card, bytes, offset })
+        })?
+    }
+
+    /// The process in `slot` holds a segment no more; with its last holder it goes.
+    pub(crate) fn drop_segment(&self, slot: usize, segment: &Segment) {
+        let record = &self.all_segments()[segment.index];
+        self.under_lock(|fd| {
+            if record.serial.load(SeqCst) == segment.serial {
+                record.set(slot, false);
+                self.free_if_over(fd, segment.index);
+            }
+        });
+    }
+
     /// Under the lock: frees a segment unless somebody holds it.
     fn free_if_over(&self, fd: RawFd, index: usize) {
         let segment = &self.all_segments()[index];
@@ -169,144 +226,6 @@ impl Machine {
             start = start.max((offset + its_length).next_multiple_of(STEP));
         }
         start
-    }
-}
-
-impl Process {
-    /// Makes a segment of `bytes` that this process holds, of memory of card `card`. Fails as
-    /// [`Self::take_memory`] does, and with [`TakeError::NoShare`] where no file can hold it.
-    pub fn create_segment(&self, card: usize, bytes: u64, counted: Counted) -> Result<Segment, TakeError> {
-        let granules = if counted == Counted::Card { bytes.div_ceil(GRANULE) } else { 0 };
-        let mut made = Err(TakeError::NoShare);
-        self.take_with(card, granules, || {
-            made = self.publish(card, bytes, granules);
-            Ok(())
-        })?;
-        made
-    }
-
-    /// Turns `bytes` of card `card` that [`Self::take_memory`] gave into a segment that this process holds. For a
-    /// moment both count.
-    pub fn share_memory(&self, card: usize, bytes: u64) -> Result<Segment, TakeError> {
-        let segment = self.publish(card, bytes, bytes.div_ceil(GRANULE))?;
-        self.give_memory(card, bytes);
-        Ok(segment)
-    }
-
-    fn publish(&self, card: usize, bytes: u64, granules: u64) -> Result<Segment, TakeError> {
-        let machine = self.machine();
-        machine
-            .under_lock(|fd| self.publish_under_lock(fd, card, bytes, granules))
-            .flatten()
-            .ok_or(TakeError::NoShare)
-    }
-
-    fn publish_under_lock(&self, fd: RawFd, card: usize, bytes: u64, granules: u64) -> Option<Segment> {
-        let machine = self.machine();
-        let index = machine.all_segments().iter().position(|segment| segment.word().is_none())?;
-        let length = bytes.checked_next_multiple_of(PAGE)?;
-        let offset = machine.gap(length);
-        locks::extend(fd, offset.checked_add(length)?)?;
-        let serial = 1 + machine.header().serials.fetch_add(1, SeqCst);
-        let segment = &machine.all_segments()[index];
-        segment.holders.iter().for_each(|word| word.store(0, SeqCst));
-        segment.set(self.slot(), true);
-        segment.serial.store(serial, SeqCst);
-        segment.offset.store(offset, SeqCst);
-        segment.length.store(length, SeqCst);
-        segment.maker.store(self.tag(), SeqCst);
-        machine.header().segments_high_water.fetch_max(u32::try_from(index + 1).unwrap_or_default(), SeqCst);
-        segment.word.store(USED | (card as u64) << CARD_SHIFT | granules & GRANULES, SeqCst);
-        Some(Segment { index, serial, card, bytes: length, offset })
-    }
-
-    /// Lets this process hold the segment with that record and serial; `None` where it is gone.
-    pub fn hold_segment(&self, index: usize, serial: u64) -> Option<Segment> {
-        self.hold(index, |found| found == serial)
-    }
-
-    /// Lets this process hold the segment of an exported descriptor; `None` where it is none.
-    pub fn import_segment(&self, descriptor: RawFd) -> Option<Segment> {
-        let fd = self.machine().shared().open()?;
-        let index = usize::try_from(locks::export_of(fd, descriptor)?).ok()?;
-        self.hold(index, |_| true)
-    }
-
-    fn hold(&self, index: usize, fits: impl Fn(u64) -> bool) -> Option<Segment> {
-        let machine = self.machine();
-        let segment = machine.segments().get(index)?;
-        machine.under_lock(|_| {
-            let word = segment.word()?;
-            let serial = segment.serial.load(SeqCst);
-            if !fits(serial) {
-                return None;
-            }
-            segment.set(self.slot(), true);
-            let card = usize::try_from((word >> CARD_SHIFT) & CARD).ok()?;
-            let (bytes, offset) = (segment.length.load(SeqCst), segment.offset.load(SeqCst));
-            Some(Segment { index, serial, card, bytes, offset })
-        })?
-    }
-
-    /// Ends what [`Self::create_segment`] and [`Self::hold_segment`] began; a process holds a segment once, however
-    /// often it said so.
-    pub fn drop_segment(&self, segment: &Segment) {
-        if !self.is_member() {
-            return;
-        }
-        let machine = self.machine();
-        let record = &machine.all_segments()[segment.index];
-        machine.under_lock(|fd| {
-            if record.serial.load(SeqCst) == segment.serial {
-                record.set(self.slot(), false);
-                machine.free_if_over(fd, segment.index);
-            }
-        });
-    }
-
-    /// Whether the process that made a segment lives.
-    pub fn maker_lives(&self, segment: &Segment) -> bool {
-        let machine = self.machine();
-        let maker = machine.all_segments()[segment.index].maker.load(SeqCst);
-        let slot = (0..machine.slots_in_use()).find(|&slot| machine.tag_of(slot) == maker);
-        slot.is_some_and(|slot| machine.holder(slot) != Holder::Nobody)
-    }
-
-    /// A descriptor that stands for a held segment: it can be passed to other processes, and holds the segment itself
-    /// as long as it is open anywhere. `None` where the system gives none.
-    pub fn export_segment(&self, segment: &Segment) -> Option<OwnedFd> {
-        let path = &self.machine().shared().path;
-        let descriptor = locks::open(path, 0)?;
-        // SAFETY: just opened, and nobody else's.
-        let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        locks::mark_export(descriptor, segment.index).then_some(owned)
-    }
-
-    /// Maps `length` bytes of a held segment from `offset` on, at `address` (whatever is mapped there goes) or at one
-    /// of the system's choice. `None` where the system does not.
-    ///
-    /// # Safety
-    /// Nobody uses what is mapped at `address`.
-    pub unsafe fn map_segment(
-        &self,
-        segment: &Segment,
-        offset: u64,
-        length: u64,
-        address: Option<usize>,
-        protection: libc::c_int,
-    ) -> Option<usize> {
-        let fd = self.machine().shared().open()?;
-        let end = offset.checked_add(length)?;
-        if end > segment.bytes {
-            return None;
-        }
-        let fixed = if address.is_some() { libc::MAP_FIXED } else { 0 };
-        let place = std::ptr::with_exposed_provenance_mut(address.unwrap_or(0));
-        let start = i64::try_from(segment.offset + offset).ok()?;
-        let length = usize::try_from(length).ok()?;
-        // SAFETY: a new mapping, at a place that the caller vouches for.
-        let mapped = unsafe { libc::mmap(place, length, protection, libc::MAP_SHARED | fixed, fd, start) };
-        (mapped != libc::MAP_FAILED).then(|| mapped.expose_provenance())
     }
 }
 

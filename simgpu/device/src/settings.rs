@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 
-use crate::{Error, MAX_CARDS, MODELS, Model};
+use crate::{
+    error::Error,
+    layout::MAX_CARDS,
+    model::{MODELS, Model},
+};
 
 /// Where the state lies and, should it have to be made, with what cards.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct MachineSettings {
     /// The state file.
     pub path: PathBuf,
     /// Whether everybody on the machine may use it, as with real cards, or its maker only.
@@ -15,7 +19,7 @@ pub struct Settings {
     pub cards: Vec<&'static Model>,
 }
 
-impl Settings {
+impl MachineSettings {
     /// Reads `SIMGPU_STATE` (default `/dev/shm/simgpu-<uid>.state`, for its maker only) and `SIMGPU_CARDS` (default
     /// one card of the default model).
     pub fn from_env() -> Result<Self, Error> {

@@ -16,10 +16,11 @@ use std::{
 };
 
 use crate::{
-    Error, Settings,
+    error::Error,
     layout::{self, CardState, Header, LAYOUT, MAGIC, MAX_CARDS},
     locks,
     model::MODELS,
+    settings::MachineSettings,
 };
 
 /// A mapped state file and the descriptor that must never be closed.
@@ -57,7 +58,7 @@ impl SharedFile {
 }
 
 /// Opens the file, making it if there is none.
-pub(crate) fn open_or_create(settings: &Settings) -> Result<StateFile, Error> {
+pub(crate) fn open_or_create(settings: &MachineSettings) -> Result<StateFile, Error> {
     let path = &settings.path;
     let io_error = |action| move |source| Error::Io { action, path: path.clone(), source };
     // It can only be missing, or be removed in between, a few times in a row.
@@ -94,7 +95,7 @@ fn unnamed(path: &Path) -> io::Result<File> {
 }
 
 /// Writes header and cards; everything else starts as zeros.
-fn fill(file: &File, settings: &Settings) -> io::Result<()> {
+fn fill(file: &File, settings: &MachineSettings) -> io::Result<()> {
     let cards = &settings.cards;
     let size = layout::file_size(cards.len());
     file.set_len(size as u64)?;
@@ -135,12 +136,12 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
     let fd = file.into_raw_fd();
     let (found, mode) =
         found.map_err(|source| Error::Io { action: "examine", path: path.to_owned(), source })?;
-    let foreign = || Error::Foreign { path: path.to_owned() };
+    let not_a_state_file = || Error::NotAStateFile { path: path.to_owned() };
     let mut start = [0_u8; 24];
     // SAFETY: the buffer is as long as said.
     let read = unsafe { libc::pread(fd, start.as_mut_ptr().cast(), start.len(), 0) };
     if read != 24 || start[..8] != MAGIC.to_ne_bytes() {
-        return Err(foreign());
+        return Err(not_a_state_file());
     }
     let word = |at: usize| u32::from_ne_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
     let (layout, cards) = (word(8), word(12) as usize);
@@ -148,7 +149,7 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
         return Err(Error::OtherLayout { path: path.to_owned(), found: layout, wanted: LAYOUT });
     }
     if cards == 0 || cards > MAX_CARDS {
-        return Err(foreign());
+        return Err(not_a_state_file());
     }
     let wanted = layout::file_size(cards);
     if found < wanted as u64 {
@@ -158,7 +159,7 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
         map_fd(fd, wanted).map_err(|source| Error::Io { action: "map", path: path.to_owned(), source })?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".shared");
-    let shared = CString::new(beside.into_vec()).map_err(|_| foreign())?;
+    let shared = CString::new(beside.into_vec()).map_err(|_| not_a_state_file())?;
     let shared = SharedFile { path: shared, mode, fd: OnceLock::new(), threads: Mutex::new(()) };
     // A machine stays open until the process ends, and so does what it knows.
     Ok(StateFile { fd, base, shared: Box::leak(Box::new(shared)) })

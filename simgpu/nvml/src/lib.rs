@@ -7,16 +7,18 @@
 //! It must not know gpupool: no leases, no limits, no shim. It never takes device memory and never makes a context,
 //! and it reads the cards afresh at every call.
 //!
-//! - [`entry`]: the exported functions, by subject
+//! - [`calls`]: the exported functions, by subject
 //! - `library`: the count of inits, and the one way by which every entry is answered
 //! - `cards`: what is asked of `simgpu-device`
-//! - `layout`: NVML's structures; `code`: its return codes; `text`: strings into a caller's buffer
+//! - `return_code`: what a call answers that fails; `text`: strings into a caller's buffer
+
+pub mod calls;
+
+mod library;
 
 mod cards;
-mod code;
-pub mod entry;
-pub mod layout;
-mod library;
 mod text;
 
-pub use code::Code;
+mod return_code;
+
+pub use return_code::ReturnCode;

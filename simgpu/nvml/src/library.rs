@@ -5,15 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::Code;
-use crate::cards::Cards;
+use crate::cards::SimulatedCards;
+use crate::return_code::ReturnCode;
 
 /// Inits not yet followed by a shutdown.
 static INITS: AtomicU32 = AtomicU32::new(0);
 
 /// The simulated cards, opened by the first init and kept: a later shutdown does not close them, because nothing
 /// may close a descriptor of the state while the process holds its lock.
-static CARDS: OnceLock<Cards> = OnceLock::new();
+static CARDS: OnceLock<SimulatedCards> = OnceLock::new();
 
 /// One more init, under the name by which it was asked for.
 pub(crate) fn init(function: &str) -> u32 {
@@ -22,7 +22,7 @@ pub(crate) fn init(function: &str) -> u32 {
             Some(cards) => cards,
             None => open()?,
         };
-        if let Some(ordered) = cards.strike(function) {
+        if let Some(ordered) = cards.fault_for_call(function) {
             return Ok(ordered);
         }
         INITS.fetch_add(1, Relaxed);
@@ -34,15 +34,18 @@ pub(crate) fn init(function: &str) -> u32 {
 pub(crate) fn shutdown() -> u32 {
     guarded(|| {
         let less = INITS.fetch_update(Relaxed, Relaxed, |inits| inits.checked_sub(1));
-        less.map(|_| 0).map_err(|_| Code::Uninitialized)
+        less.map(|_| 0).map_err(|_| ReturnCode::Uninitialized)
     })
 }
 
 /// Answers a call that needs an init before it, unless another answer was ordered.
-pub(crate) fn answer(function: &str, work: impl FnOnce(&'static Cards) -> Result<(), Code>) -> u32 {
+pub(crate) fn answer(
+    function: &str,
+    work: impl FnOnce(&'static SimulatedCards) -> Result<(), ReturnCode>,
+) -> u32 {
     guarded(|| {
-        let cards = CARDS.get().filter(|_| INITS.load(Relaxed) > 0).ok_or(Code::Uninitialized)?;
-        match cards.strike(function) {
+        let cards = CARDS.get().filter(|_| INITS.load(Relaxed) > 0).ok_or(ReturnCode::Uninitialized)?;
+        match cards.fault_for_call(function) {
             Some(ordered) => Ok(ordered),
             None => work(cards).map(|()| 0),
         }
@@ -51,26 +54,26 @@ pub(crate) fn answer(function: &str, work: impl FnOnce(&'static Cards) -> Result
 
 /// The answer of everything that simulated cards lack.
 pub(crate) fn not_supported(function: &str) -> u32 {
-    answer(function, |_| Err(Code::NotSupported))
+    answer(function, |_| Err(ReturnCode::NotSupported))
 }
 
 /// Opens the machine. NVML's only word for what can go wrong is that the driver is not there, so the reason goes to
 /// standard error. Two threads may both open; the state sees to it that a process counts once.
-fn open() -> Result<&'static Cards, Code> {
-    let cards = Cards::open().map_err(|error| {
+fn open() -> Result<&'static SimulatedCards, ReturnCode> {
+    let cards = SimulatedCards::open().map_err(|error| {
         // A program without a standard error has no reader for it.
         let _ = writeln!(std::io::stderr(), "simulated NVML: {error}");
-        Code::DriverNotLoaded
+        ReturnCode::DriverNotLoaded
     })?;
     Ok(CARDS.get_or_init(|| cards))
 }
 
 /// No panic gets past here into the caller's C.
-fn guarded(work: impl FnOnce() -> Result<u32, Code>) -> u32 {
+fn guarded(work: impl FnOnce() -> Result<u32, ReturnCode>) -> u32 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(code)) => code,
         Ok(Err(code)) => code as u32,
-        Err(_) => Code::Unknown as u32,
+        Err(_) => ReturnCode::Unknown as u32,
     }
 }
 
@@ -80,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_unknown_error() {
-        assert_eq!(guarded(|| std::panic::panic_any("a defect")), Code::Unknown as u32);
-        assert_eq!(guarded(|| Err(Code::GpuIsLost)), 15);
+        assert_eq!(guarded(|| std::panic::panic_any("a defect")), ReturnCode::Unknown as u32);
+        assert_eq!(guarded(|| Err(ReturnCode::GpuIsLost)), 15);
         assert_eq!(guarded(|| Ok(0)), 0);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::Code;
+use crate::return_code::ReturnCode;
 
 /// Copies `text` and a closing zero; nothing is written when they do not fit.
 ///
 /// # Safety
 /// `buffer` is null or has room for `length` bytes.
-pub(crate) unsafe fn put(text: &str, buffer: *mut c_char, length: u32) -> Result<(), Code> {
+pub(crate) unsafe fn put(text: &str, buffer: *mut c_char, length: u32) -> Result<(), ReturnCode> {
     if buffer.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
     if text.len() >= length as usize {
-        return Err(Code::InsufficientSize);
+        return Err(ReturnCode::InsufficientSize);
     }
     // SAFETY: the buffer has room for `length` bytes, which is more than the text's; ours cannot overlap it.
     unsafe {
@@ -27,13 +27,13 @@ pub(crate) unsafe fn put(text: &str, buffer: *mut c_char, length: u32) -> Result
 ///
 /// # Safety
 /// `text` is null or points at a string that ends in zero and stays as it is during the call.
-pub(crate) unsafe fn get<'a>(text: *const c_char) -> Result<&'a str, Code> {
+pub(crate) unsafe fn get<'a>(text: *const c_char) -> Result<&'a str, ReturnCode> {
     if text.is_null() {
-        return Err(Code::InvalidArgument);
+        return Err(ReturnCode::InvalidArgument);
     }
     // SAFETY: not null, and the caller's promise is ours.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Code::InvalidArgument)
+    text.to_str().map_err(|_| ReturnCode::InvalidArgument)
 }
 
 /// A fixed field of a structure; what does not fit is cut, and the last byte is always zero.
@@ -53,11 +53,11 @@ mod tests {
         let mut buffer = [7 as c_char; 4];
         // SAFETY: the buffer has at least the length that is given.
         unsafe {
-            assert_eq!(put("four", buffer.as_mut_ptr(), 4), Err(Code::InsufficientSize));
+            assert_eq!(put("four", buffer.as_mut_ptr(), 4), Err(ReturnCode::InsufficientSize));
             assert_eq!(buffer, [7; 4]);
             assert_eq!(put("two", buffer.as_mut_ptr(), 4), Ok(()));
             assert_eq!(get(buffer.as_ptr()), Ok("two"));
-            assert_eq!(put("", std::ptr::null_mut(), 4), Err(Code::InvalidArgument));
+            assert_eq!(put("", std::ptr::null_mut(), 4), Err(ReturnCode::InvalidArgument));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Faults ordered for a process. Alone in its process, since they are read once.
 
-use nvidia_ml::entry::identity::nvmlDeviceGetCount_v2;
-use nvidia_ml::entry::library::{nvmlInit_v2, nvmlSystemGetCudaDriverVersion};
-use nvidia_ml::entry::nvmlDeviceGetFanSpeed;
+use nvidia_ml::calls::identity::nvmlDeviceGetCount_v2;
+use nvidia_ml::calls::library::{nvmlInit_v2, nvmlSystemGetCudaDriverVersion};
+use nvidia_ml::calls::nvmlDeviceGetFanSpeed;
 
 #[test]
 fn an_ordered_answer_comes_at_its_call_and_an_older_driver_says_so() {

@@ -3,9 +3,9 @@
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-use nvidia_ml::entry::identity::nvmlDeviceGetCount_v2;
-use nvidia_ml::entry::library::{nvmlErrorString, nvmlInit, nvmlInit_v2, nvmlInitWithFlags, nvmlShutdown};
-use nvidia_ml::entry::nvmlEventSetCreate;
+use nvidia_ml::calls::identity::nvmlDeviceGetCount_v2;
+use nvidia_ml::calls::library::{nvmlErrorString, nvmlInit, nvmlInit_v2, nvmlInitWithFlags, nvmlShutdown};
+use nvidia_ml::calls::nvmlEventSetCreate;
 
 const UNINITIALIZED: u32 = 1;
 const NOT_SUPPORTED: u32 = 3;

@@ -3,12 +3,14 @@
 //! It reads cards through NVML only, as any tool does, so that library paths and preloads have their say over what it
 //! shows. It must not know how a simulated card works, but for the two options that lose a card and bring it back.
 
+mod run;
+
+mod query;
+mod table;
+
 mod arguments;
 mod clock;
-mod query;
 mod reading;
-mod run;
-mod table;
 
 use std::process::ExitCode;
 

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 use tempfile::TempDir;
 
 /// Two cards of different models, in a state of their own.
@@ -19,7 +18,7 @@ impl Scene {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+        let dist = gpupool_dist::given_or_built().unwrap();
         let simulated = dist.join("simgpu");
         let mut command = Command::new(simulated.join("nvidia-smi"));
         command
@@ -79,7 +78,7 @@ fn without_programs_a_query_for_them_is_only_a_heading() {
 fn a_program_that_holds_memory_is_listed_on_its_card() {
     let scene = Scene::new();
     let state = scene.folder.path().join("state");
-    let machine = Machine::open(&Settings::new(&state, "A100-80GB,T4").unwrap()).unwrap();
+    let machine = Machine::open(&MachineSettings::new(&state, "A100-80GB,T4").unwrap()).unwrap();
     let process = machine.join().unwrap();
     process.open_context(1).unwrap();
     process.take_memory(1, 100 << 20).unwrap();

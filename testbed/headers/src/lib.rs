@@ -1,4 +1,5 @@
-//! The names that CUDA's and NVML's published headers declare: what a test holds a table of names against.
+//! CUDA's and NVML's published headers: the names that they declare, which a test holds a table of names against, and
+//! the headers themselves, which a test compiles a program against.
 //!
 //! The headers come from NVIDIA's wheels on `PyPI`, two releases of them, fetched once (a few seconds, 25 MB) into
 //! `$XDG_CACHE_HOME/gpupool/headers` or below `~/.cache`. Names, versions and signatures are read there at test time;
@@ -90,7 +91,7 @@ impl Headers {
 
     /// Every function that `nvml.h` of this release declares, old versions among them.
     pub fn nvml_functions(&self, release: Release) -> Result<BTreeSet<String>, Error> {
-        Ok(nvml::functions(&read(&self.nvml_header(release))?))
+        Ok(nvml::functions(&read(&self.nvml_include(release).join("nvml.h"))?))
     }
 
     /// Where `cuda.h` lies: for programs that are compiled against it.
@@ -101,10 +102,11 @@ impl Headers {
         })
     }
 
-    fn nvml_header(&self, release: Release) -> PathBuf {
+    /// Where `nvml.h` lies: for programs that are compiled against it.
+    pub fn nvml_include(&self, release: Release) -> PathBuf {
         self.folder.join(match release {
-            Release::Cuda12 => "nvidia/nvml_dev/include/nvml.h",
-            Release::Cuda13 => "nvidia/cu13/include/nvml.h",
+            Release::Cuda12 => "nvidia/nvml_dev/include",
+            Release::Cuda13 => "nvidia/cu13/include",
         })
     }
 }

@@ -17,6 +17,7 @@ fn as_many_functions_are_found_as_the_headers_declare() {
         assert_eq!((functions.len(), symbols.len()), (driver, driver), "{release:?}");
         assert_eq!(headers.nvml_functions(release).unwrap().len(), nvml, "{release:?}");
         assert!(headers.include(release).join("cuda.h").is_file());
+        assert!(headers.nvml_include(release).join("nvml.h").is_file());
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 
 use super::machine::{self, Node};
 use super::report;
@@ -209,7 +209,7 @@ impl Drop for Pod {
 
 /// Notes what every pod used of the card, second by second.
 fn watch(pods: &mut [Pod], state: &Path, seconds: usize) -> anyhow::Result<()> {
-    let machine = Machine::open(&Settings::new(state, "1")?)?;
+    let machine = Machine::open(&MachineSettings::new(state, "1")?)?;
     let card = machine.card(0).context("the machine has a card")?;
     let start = Instant::now();
     for second in 1..=seconds {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use gpupool_core::pool::{CardUuid, Millis, PodId, PodView};
+use gpupool_core::pool::{CardUuid, PodId, PodView, Timestamp};
 use gpupool_core::share::Percent;
 use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
@@ -34,7 +34,7 @@ pub(super) struct Check {
 #[derive(Debug)]
 struct Eviction {
     targets: Vec<Held>,
-    kill_at: Millis,
+    kill_at: Timestamp,
 }
 
 /// Whose process a sighting shows.
@@ -167,12 +167,12 @@ impl Driver {
             }
             targets.push(held);
         }
-        let kill_at = clock().after(self.pool.qos().grace);
+        let kill_at = clock() + self.pool.qos().grace;
         self.check.evictions.insert(pod.clone(), Eviction { targets, kill_at });
     }
 
     /// Kills whom the grace did not end, and forgets evictions that are over.
-    pub(super) fn continue_evictions(&mut self, now: Millis) {
+    pub(super) fn continue_evictions(&mut self, now: Timestamp) {
         for eviction in self.check.evictions.values_mut() {
             eviction.targets.retain(|target| !target.has_ended());
             if eviction.kill_at > now {

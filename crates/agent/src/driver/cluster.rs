@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{CardUuid, Config, Ending, Event, Millis, PodId, PodSpec, Policy, Pool, Qos, Why};
+use gpupool_core::pool::{
+    CardUuid, Config, Ending, Event, PodId, PodSpec, Policy, Pool, Qos, TerminationReason, Timestamp,
+};
 use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
 
@@ -248,7 +250,7 @@ impl Driver {
     }
 
     /// One pod makes room for another: both are told in the cluster.
-    pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId, at: Millis) {
+    pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId, at: Timestamp) {
         let reference = |pod: &PodId| self.books.group(pod)?.reference.clone();
         let (Some(victim), Some(beneficiary)) = (reference(victim), reference(beneficiary)) else { return };
         self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary, at }));
@@ -256,11 +258,11 @@ impl Driver {
 
     /// The earlier agent may have been killed between a decision and its Events.
     pub(super) fn repeat_notices(&mut self) {
-        let preempted: Vec<(PodId, PodId, Millis)> = self
+        let preempted: Vec<(PodId, PodId, Timestamp)> = self
             .pool
             .leases()
             .filter_map(|lease| match lease.ending? {
-                Ending { why: Why::Preempted { by }, told_at, .. } => {
+                Ending { why: TerminationReason::Preempted { by }, told_at, .. } => {
                     Some((lease.pod.clone(), by.clone(), *told_at))
                 }
                 _ => None,

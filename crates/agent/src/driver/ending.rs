@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use gpupool_core::pool::{Event, Millis, PodId};
+use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use rustix::process::Signal;
 use tokio::sync::oneshot;
 
@@ -25,13 +25,13 @@ pub(super) struct Stop {
     targets: Vec<Held>,
     told: BTreeSet<ProcessKey>,
     killed: BTreeSet<ProcessKey>,
-    next_kill: Millis,
+    next_kill: Timestamp,
     answers: Vec<oneshot::Sender<Reply>>,
 }
 
 impl Stop {
     /// When there is something to do next.
-    pub(super) fn next_deadline(&self) -> Millis {
+    pub(super) fn next_deadline(&self) -> Timestamp {
         self.next_kill
     }
 }
@@ -78,7 +78,7 @@ impl Driver {
             targets: Vec::new(),
             told: BTreeSet::new(),
             killed: BTreeSet::new(),
-            next_kill: clock().after(self.pool.qos().grace),
+            next_kill: clock() + self.pool.qos().grace,
             answers: Vec::new(),
         };
         self.find_targets(pod, &mut stop);
@@ -94,7 +94,7 @@ impl Driver {
     }
 
     /// Kills what is left when the grace is over.
-    pub(super) fn continue_stops(&mut self, now: Millis) {
+    pub(super) fn continue_stops(&mut self, now: Timestamp) {
         let due: Vec<PodId> =
             self.stops.iter().filter(|(_, stop)| stop.next_kill <= now).map(|(pod, _)| pod.clone()).collect();
         for pod in due {
@@ -105,7 +105,7 @@ impl Driver {
                     stop.killed.insert(target.key);
                 }
             }
-            stop.next_kill = now.after(AGAIN);
+            stop.next_kill = now + AGAIN;
             self.stops.insert(pod, stop);
         }
         self.conclude_stops();

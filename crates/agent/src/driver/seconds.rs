@@ -1,6 +1,6 @@
 //! What happens once a second: who is idle, who has not come back, which cards still work.
 
-use gpupool_core::pool::{Event, Millis, PodId};
+use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
 
 use super::{Driver, say};
@@ -10,7 +10,7 @@ use crate::cards::watch::Look;
 const IDLE_AFTER: Millis = Millis::from_secs(5);
 
 impl Driver {
-    pub(super) fn every_second(&mut self, now: Millis) {
+    pub(super) fn every_second(&mut self, now: Timestamp) {
         self.give_up_the_silent(now);
         self.watch_idleness(now);
         self.continue_evictions(now);
@@ -19,7 +19,7 @@ impl Driver {
     }
 
     /// Tells the pool who began or ceased to be idle.
-    fn watch_idleness(&mut self, now: Millis) {
+    fn watch_idleness(&mut self, now: Timestamp) {
         let running: Vec<(PodId, bool)> = self
             .pool
             .leases()
@@ -37,7 +37,7 @@ impl Driver {
             if submitted || busy {
                 files.submitted = now;
             }
-            let idle = now.since(files.submitted) >= IDLE_AFTER;
+            let idle = now - files.submitted >= IDLE_AFTER;
             if files.idle != idle {
                 files.idle = idle;
                 self.told(&Event::Idle { pod, idle });

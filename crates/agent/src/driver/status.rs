@@ -1,6 +1,6 @@
 //! The status and the metrics, read from the pool and the books.
 
-use gpupool_core::pool::{LeaseView, Millis, PodId};
+use gpupool_core::pool::{LeaseView, Millis, PodId, Timestamp};
 
 use super::publish::share_of;
 use super::{Driver, clock};
@@ -31,7 +31,7 @@ impl Driver {
                 .map(|waiting| QueueStatus {
                     pod: self.name_of(waiting.pod),
                     position: waiting.position,
-                    waiting_seconds: seconds(now.since(waiting.since)),
+                    waiting_seconds: seconds(now - waiting.since),
                 })
                 .collect(),
             pods: self.pod_statuses(),
@@ -56,26 +56,22 @@ impl Driver {
         self.pool.cards().map(status).collect()
     }
 
-    fn lease_status(&self, lease: &LeaseView<'_>, now: Millis) -> LeaseStatus {
+    fn lease_status(&self, lease: &LeaseView<'_>, now: Timestamp) -> LeaseStatus {
         let info = self.cards.find(lease.card).map(|(_, info)| info);
         LeaseStatus {
             pod: self.name_of(lease.pod),
             lease: lease.lease.0,
             card: info.map_or(0, |info| info.index),
             card_uuid: lease.card.to_string(),
-            age_seconds: seconds(now.since(lease.since)),
+            age_seconds: seconds(now - lease.since),
             core_limit_percent: u32::from(lease.limits.core.get()),
             memory_limit_percent: u32::from(lease.limits.memory.get()),
             memory_limit_bytes: info.map_or(0, |info| share_of(info.total_memory, lease.limits.memory)),
             memory_used_bytes: self.memory_used(lease.pod),
-            idle_seconds: lease.idle_since.map(|since| seconds(now.since(since))),
+            idle_seconds: lease.idle_since.map(|since| seconds(now - since)),
             ending: lease.ending.map(|ending| EndingStatus {
                 why: self.readable(&ending.why.to_string()),
-                kill_in_seconds: if ending.killed_at.is_some() {
-                    0.0
-                } else {
-                    seconds(ending.kill_at.since(now))
-                },
+                kill_in_seconds: if ending.killed_at.is_some() { 0.0 } else { seconds(ending.kill_at - now) },
             }),
         }
     }
@@ -146,7 +142,7 @@ impl Driver {
             pods: self.pool.pods().map(pod).collect(),
             cards: self.pool.cards().map(card).collect(),
             queue_length: self.pool.queue().count(),
-            oldest_wait: self.pool.queue().map(|waiting| now.since(waiting.since)).max().unwrap_or_default(),
+            oldest_wait: self.pool.queue().map(|waiting| now - waiting.since).max().unwrap_or_default(),
             connections: self.connections.len(),
             counters: self.counters.clone(),
         }

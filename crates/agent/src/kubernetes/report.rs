@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use gpupool_core::pool::Millis;
+use gpupool_core::pool;
 use gpupool_core::sharing::names::{
     ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
 };
@@ -37,7 +37,7 @@ pub(crate) enum Notice {
         beneficiary: PodRef,
         /// When, by the clock that runs from the boot on. It names the Events: said again after a restart, they are
         /// the same ones.
-        at: Millis,
+        at: pool::Timestamp,
     },
     /// A pod gets no place in the pool.
     TurnedAway {

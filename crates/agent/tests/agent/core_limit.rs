@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gpupool_core::pool::PodState;
 use gpupool_wire::bucket::Rate;
-use simgpu_device::{Machine, Settings, now_ns};
+use simgpu_device::{Machine, MachineSettings, now_ns};
 
 use crate::node::{Node, PATIENCE};
 use crate::program::Program;
@@ -37,7 +37,7 @@ fn a_whole_card_has_no_rate_nor_has_a_pod_alone_on_a_work_conserving_node() {
 fn a_pod_that_nvml_sees_use_more_than_its_share_is_slowed_down_whatever_it_charges() {
     let node = Node::start(&[]);
     let program = holder(&node, "1:5");
-    let machine = Machine::open(&Settings::new(node.cards_state(), "2").unwrap()).unwrap();
+    let machine = Machine::open(&MachineSettings::new(node.cards_state(), "2").unwrap()).unwrap();
     let card = usize::try_from(program.limits().card).unwrap();
     let process = machine.join().unwrap();
     process.open_context(card).unwrap();

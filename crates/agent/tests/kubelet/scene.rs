@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gpupool_agent::control::Status;
 use gpupool_testbed::{CDI_DEVICE, Cluster, Image, KubeletNode, STATE, SimulatedCards};
 use serde_json::{Value, json};
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// A node that shares two cards by this policy.
     pub(crate) fn start(policy: &str) -> Self {
-        let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+        let dist = gpupool_dist::given_or_built().unwrap();
         let program = dist.join("bin/gpupool");
         let image = Image::new(IMAGE).shell().unwrap().program("usr/bin/gpupool", &program).unwrap();
         let cluster = Cluster::builder()
@@ -83,7 +83,7 @@ impl Scene {
     /// The node's simulated cards, to be lost and found.
     pub(crate) fn cards(&self) -> Machine {
         let state = self.cluster.path_on(NODE, STATE).unwrap();
-        Machine::open(&Settings::new(state, "2").unwrap()).unwrap()
+        Machine::open(&MachineSettings::new(state, "2").unwrap()).unwrap()
     }
 
     /// What of the two percentages can be given to pods.

@@ -1,4 +1,4 @@
-//! What the pool calls things: pods, cards, leases, moments.
+//! What the pool calls things: pods, cards, leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text.
+            /// The name as it was given, unchanged.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -79,32 +79,9 @@ impl fmt::Display for LeaseId {
     }
 }
 
-/// A moment or a span in milliseconds. Moments are those of the caller's clock (`CLOCK_BOOTTIME`); the pool has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
-pub struct Millis(pub u64);
+/// A card by its place in the pool's list of cards, which never shrinks.
+pub(super) type CardSlot = usize;
 
-impl Millis {
-    /// The span of `seconds`.
-    pub const fn from_secs(seconds: u64) -> Self {
-        Self(seconds.saturating_mul(1000))
-    }
-
-    /// The moment `span` after this one; the end of time when it would pass that.
-    #[must_use]
-    pub const fn after(self, span: Self) -> Self {
-        Self(self.0.saturating_add(span.0))
-    }
-
-    /// The span from `earlier` to this moment; zero when `earlier` is later.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Self {
-        Self(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl fmt::Display for Millis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
-    }
-}
+/// A pod by its place in the pool's list of pods: cheaper than its name to follow. Never decides anything: a restored pool has
+/// other slots.
+pub(super) type PodSlot = usize;

@@ -13,13 +13,15 @@
 //!   others may be asked.
 
 use super::Pool;
-use super::action::{Action, Why};
+use super::action::{Action, TerminationReason};
 use super::config::Policy;
-use super::fit::{CardRecord, CardSlot, Load};
-use super::ident::{LeaseId, Millis};
-use super::pods::{Lease, PodRecord, PodSlot};
+use super::fit::CardRecord;
+use super::ident::{CardSlot, LeaseId, PodSlot};
+use super::load::Load;
+use super::pods::{Lease, PodRecord};
 use super::smallest::{Candidate, Cost, smallest};
-use super::view::Ending;
+use super::state::Ending;
+use super::time::{Millis, Timestamp};
 
 /// How long after SIGKILL a share is still expected back. A driver may take many seconds to tear down a large
 /// process; one that takes longer than this is not worth waiting for.
@@ -51,14 +53,14 @@ impl Pool {
             let Some(lease) = record.lease() else { continue };
             let why = match self.grounds(lease) {
                 None => continue,
-                Some(Grounds::Idle) => Why::IdleRelease { by: by.clone() },
+                Some(Grounds::Idle) => TerminationReason::IdleRelease { by: by.clone() },
                 Some(Grounds::TimeUp) => {
                     out.push(Action::Preempted {
                         victim: record.id.clone(),
                         beneficiary: by.clone(),
                         card: self.cards[lease.card].card.uuid.clone(),
                     });
-                    Why::Preempted { by: by.clone() }
+                    TerminationReason::Preempted { by: by.clone() }
                 }
             };
             self.terminate(victim, why, out);
@@ -117,20 +119,20 @@ impl Pool {
     }
 
     /// When the lease can be pre-empted.
-    fn time_up_at(&self, lease: &Lease) -> Option<Millis> {
+    fn time_up_at(&self, lease: &Lease) -> Option<Timestamp> {
         let preempts = self.qos.preempt_enabled && self.policy != Policy::Static;
-        preempts.then(|| lease.since.after(self.qos.pod_max_duration))
+        preempts.then(|| lease.since + self.qos.pod_max_duration)
     }
 
     /// When the lease has been idle for too long.
-    fn idle_up_at(&self, lease: &Lease) -> Option<Millis> {
-        Some(lease.idle_since?.after(self.qos.idle_release?))
+    fn idle_up_at(&self, lease: &Lease) -> Option<Timestamp> {
+        Some(lease.idle_since? + self.qos.idle_release?)
     }
 
     /// Tells a running pod to go, unless it has been told already.
-    pub(super) fn terminate(&mut self, slot: PodSlot, why: Why, out: &mut Vec<Action>) {
+    pub(super) fn terminate(&mut self, slot: PodSlot, why: TerminationReason, out: &mut Vec<Action>) {
         let now = self.now;
-        let kill_at = now.after(self.qos.grace);
+        let kill_at = now + self.qos.grace;
         let record = &mut self.pods[slot];
         let pod = record.id.clone();
         let Some(lease) = record.lease_mut().filter(|lease| lease.ending.is_none()) else { return };
@@ -145,7 +147,7 @@ impl Pool {
     pub(super) fn evict(&mut self, card: CardSlot, out: &mut Vec<Action>) {
         let holders: Vec<PodSlot> = self.cards[card].leases.values().copied().collect();
         for slot in holders {
-            self.terminate(slot, Why::CardLost, out);
+            self.terminate(slot, TerminationReason::CardLost, out);
         }
     }
 
@@ -164,14 +166,14 @@ impl Pool {
                 continue;
             }
             ending.killed_at = Some(self.now);
-            self.due.insert((self.now.after(STUCK_AFTER), id), slot);
+            self.due.insert((self.now + STUCK_AFTER, id), slot);
             let (card, why) = (card.card.uuid.clone(), ending.why.clone());
             out.push(Action::Kill { pod, card, lease: id, why });
         }
     }
 
     /// When a blocked head of the lane could be helped, if nothing happens before.
-    pub(super) fn room_at(&self, lane: usize) -> Option<Millis> {
+    pub(super) fn room_at(&self, lane: usize) -> Option<Timestamp> {
         let head = &self.pods[self.head(lane)?];
         if self.room_is_coming(head) {
             return None;
@@ -180,7 +182,7 @@ impl Pool {
     }
 
     /// When the next of a card's pods becomes eligible that isn't yet.
-    fn next_eligible(&self, card: &CardRecord) -> Option<Millis> {
+    fn next_eligible(&self, card: &CardRecord) -> Option<Timestamp> {
         let mut moments = card.leases.values().filter_map(|slot| {
             let lease = self.pods[*slot].lease().filter(|lease| lease.ending.is_none())?;
             let moments = [self.time_up_at(lease), self.idle_up_at(lease)];
@@ -193,8 +195,8 @@ impl Pool {
 
 impl Lease {
     /// When the pool next has something to do about a lease that is coming to its end.
-    pub(super) fn due_at(&self) -> Option<Millis> {
+    pub(super) fn due_at(&self) -> Option<Timestamp> {
         let ending = self.ending.as_ref().filter(|_| !self.stuck)?;
-        Some(ending.killed_at.map_or(ending.kill_at, |killed_at| killed_at.after(STUCK_AFTER)))
+        Some(ending.killed_at.map_or(ending.kill_at, |killed_at| killed_at + STUCK_AFTER))
     }
 }

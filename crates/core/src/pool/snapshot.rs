@@ -4,11 +4,12 @@
 
 use super::Pool;
 use super::config::{Card, Policy, Qos};
-use super::fit::{CardRecord, Load};
-use super::ident::Millis;
+use super::fit::CardRecord;
 use super::invariants::{Violation, violation};
-use super::pods::{Phase, PodRecord, Pods};
+use super::load::Load;
+use super::pods::{PodRecord, Pods, StateRecord};
 use super::queue::{Lane, QueueKey};
+use super::time::Timestamp;
 
 /// A pool's state, written down. Its fields are the pool's own business.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Snapshot {
     policy: Policy,
     check_requests: bool,
     qos: Qos,
-    now: Millis,
+    now: Timestamp,
     next_number: u64,
     next_lease: u64,
     /// In the pool's own order, which the pods' card numbers refer to.
@@ -90,12 +91,12 @@ impl Pool {
         }
         let slot = self.pods.insert(record);
         let record = &self.pods[slot];
-        match &record.phase {
-            Phase::Hibernating => {}
-            Phase::Ready(waiting) => {
+        match &record.state {
+            StateRecord::Hibernating => {}
+            StateRecord::Ready(waiting) => {
                 self.lanes[lane].waiting.insert(QueueKey::new(record, waiting), slot);
             }
-            Phase::Running(lease) => {
+            StateRecord::Running(lease) => {
                 let card = &mut self.cards[lease.card];
                 card.used.add(lease.limits.into());
                 if lease.ending.is_some() && !lease.stuck {

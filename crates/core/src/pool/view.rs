@@ -1,32 +1,21 @@
 //! What can be seen of the pool: for status, metrics and the pages that programs read.
 
 use super::Pool;
-use super::action::Why;
 use super::config::{Limits, PodSpec, Policy, Qos};
-use super::ident::{CardUuid, LeaseId, Millis, PodId};
-use super::pods::{PodRecord, PodSlot};
+use super::ident::{CardUuid, LeaseId, PodId, PodSlot};
+use super::pods::PodRecord;
 use super::queue::Lane;
-
-/// Where a pod stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
-pub enum PodState {
-    /// Holds nothing and waits for nothing.
-    Hibernating,
-    /// Waits in the queue.
-    Ready,
-    /// Holds a lease.
-    Running,
-}
+use super::state::{Ending, PodState};
+use super::time::Timestamp;
 
 /// A pod as the pool knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodView<'a> {
-    /// Its name.
+    /// The name that the pod was added with.
     pub pod: &'a PodId,
-    /// What it asks for.
+    /// Its shares, priority and card, as the last event about them said.
     pub spec: &'a PodSpec,
-    /// Where it stands.
+    /// Hibernating, ready or running.
     pub state: PodState,
     /// Its lease, while it runs.
     pub lease: Option<LeaseView<'a>>,
@@ -39,49 +28,35 @@ pub struct PodView<'a> {
 /// A pod's right to a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseView<'a> {
-    /// Who holds it.
+    /// The pod that holds it.
     pub pod: &'a PodId,
-    /// Its number.
+    /// Its number; lower was granted earlier.
     pub lease: LeaseId,
-    /// The card.
+    /// The card that it is of.
     pub card: &'a CardUuid,
-    /// Since when.
-    pub since: Millis,
+    /// When it was granted.
+    pub since: Timestamp,
     /// What it lets the pod use, and charges to the card.
     pub limits: Limits,
     /// Since when the pod has been idle; `None` when it works.
-    pub idle_since: Option<Millis>,
+    pub idle_since: Option<Timestamp>,
     /// Set once the pod has been told to terminate.
     pub ending: Option<&'a Ending>,
     /// Whether one of its processes has asked since: the pod waits again as soon as this lease is over.
     pub wants_again: bool,
 }
 
-/// A lease that is coming to its end: its pod has been told to terminate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Ending {
-    /// Why.
-    pub why: Why,
-    /// When it was told.
-    pub told_at: Millis,
-    /// When its grace is over.
-    pub kill_at: Millis,
-    /// When SIGKILL was ordered; `None` before that.
-    pub killed_at: Option<Millis>,
-}
-
 /// A pod in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueView<'a> {
-    /// Who.
+    /// The pod that waits.
     pub pod: &'a PodId,
     /// 1 is next. Under `static`, within the queue of its card.
     pub position: u32,
     /// The number it got when it became ready: lower came first.
     pub number: u64,
-    /// Since when it waits.
-    pub since: Millis,
+    /// When it became ready.
+    pub since: Timestamp,
     /// The one card it can get, if only one will do.
     pub only: Option<&'a CardUuid>,
 }
@@ -89,11 +64,11 @@ pub struct QueueView<'a> {
 /// A card and what is taken of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardView<'a> {
-    /// What it is known by.
+    /// The UUID, by which the card is known everywhere.
     pub uuid: &'a CardUuid,
-    /// Its number on this machine.
+    /// NVML's index, as last told.
     pub index: u32,
-    /// Whether it is lost.
+    /// Whether it does not work: nobody gets it until [`super::Event::CardBack`].
     pub lost: bool,
     /// Charged by leases, percent, 0 to 100: core.
     pub core_used: u32,
@@ -106,7 +81,7 @@ pub struct CardView<'a> {
 impl Pool {
     /// Where the pod stands; `None` when it isn't known.
     pub fn state(&self, pod: &PodId) -> Option<PodState> {
-        self.pods.find(pod).map(|slot| self.pods[slot].state())
+        self.pods.find(pod).map(|slot| self.pods[slot].pod_state())
     }
 
     /// Everything about one pod; `None` when it isn't known.
@@ -175,13 +150,13 @@ impl Pool {
         self.qos
     }
 
-    /// How the cards are shared.
+    /// One queue for all cards, or one for each; fixed when the pool is made.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
     /// The latest moment the pool has been told.
-    pub fn now(&self) -> Millis {
+    pub fn now(&self) -> Timestamp {
         self.now
     }
 
@@ -200,7 +175,7 @@ impl Pool {
         PodView {
             pod: &record.id,
             spec: &record.spec,
-            state: record.state(),
+            state: record.pod_state(),
             lease: self.lease_view(record),
             only: record.only().map(|slot| &self.cards[slot].card.uuid),
             leaving: record.leaving,

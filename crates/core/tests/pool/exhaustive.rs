@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{Action, Event, Millis, PodId, PodState, Policy, Pool};
+use gpupool_core::pool::{Action, Event, Millis, PodId, PodState, Policy, Pool, Timestamp};
 
 use crate::harness::{config, pod_of};
 use crate::watch::Watch;
@@ -30,7 +30,7 @@ impl World {
         let mut pool = Pool::new(config).unwrap();
         for (number, limit) in limits.iter().enumerate() {
             let pod = format!("p{number}").into();
-            pool.step(Millis(0), Event::PodAdded { pod, spec: pod_of(*limit) }).unwrap();
+            pool.step(Timestamp(0), Event::PodAdded { pod, spec: pod_of(*limit) }).unwrap();
         }
         Self { pool, now: 0, watch: Watch::default(), killed: BTreeSet::new(), left: BTreeMap::new() }
     }
@@ -66,7 +66,7 @@ impl World {
                 *left -= 1;
             }
         }
-        let actions = next.pool.step(Millis(next.now), event.clone()).unwrap();
+        let actions = next.pool.step(Timestamp(next.now), event.clone()).unwrap();
         next.pool.check_invariants().unwrap();
         next.watch.step(&self.pool, event, &actions, &next.pool);
         for action in actions {
@@ -90,10 +90,9 @@ impl World {
     fn key(&self) -> String {
         let pods = self.pool.pods().map(|view| {
             let lease = view.lease.map(|lease| {
-                let held = self.pool.now().since(lease.since).0.min(MAX_DURATION);
-                let ending = lease
-                    .ending
-                    .map(|ending| (ending.kill_at.since(self.pool.now()), ending.killed_at.is_some()));
+                let held = (self.pool.now() - lease.since).0.min(MAX_DURATION);
+                let ending =
+                    lease.ending.map(|ending| (ending.kill_at - self.pool.now(), ending.killed_at.is_some()));
                 let order = self.pool.leases().position(|other| other.lease == lease.lease);
                 (lease.card, held, ending, order, lease.wants_again)
             });

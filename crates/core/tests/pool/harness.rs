@@ -2,6 +2,7 @@
 
 use gpupool_core::pool::{
     Action, Card, CardUuid, Config, Event, LeaseId, Millis, PodId, PodSpec, Policy, Pool, Qos, Refusal,
+    Timestamp,
 };
 
 /// One hour.
@@ -66,7 +67,7 @@ impl Node {
     /// One event that may be refused; a refused one must change nothing.
     pub(crate) fn try_step(&mut self, now: u64, event: Event) -> Result<Vec<Action>, Refusal> {
         let before = self.pool.snapshot();
-        let outcome = self.pool.step(Millis(now), event);
+        let outcome = self.pool.step(Timestamp(now), event);
         self.pool.check_invariants().unwrap();
         if outcome.is_err() {
             assert_eq!(self.pool.snapshot(), before, "a refused event changed something");

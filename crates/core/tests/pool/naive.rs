@@ -6,8 +6,8 @@ mod serve;
 use std::collections::BTreeMap;
 
 use gpupool_core::pool::{
-    Action, Card, CardUuid, Config, Event, LeaseId, Limits, Millis, PodId, PodSpec, Policy, Refusal,
-    Resource, Why,
+    Action, Card, CardUuid, Config, Event, LeaseId, Limits, PodId, PodSpec, Policy, Refusal, Resource,
+    TerminationReason, Timestamp,
 };
 
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub(crate) struct Naive {
     config: Config,
     lost: Vec<CardUuid>,
     pods: BTreeMap<PodId, Pod>,
-    now: Millis,
+    now: Timestamp,
     ready_so_far: u64,
     leases_so_far: u64,
     actions: Vec<Action>,
@@ -40,9 +40,9 @@ struct Ready {
 struct Lease {
     id: LeaseId,
     card: CardUuid,
-    since: Millis,
+    since: Timestamp,
     limits: Limits,
-    idle_since: Option<Millis>,
+    idle_since: Option<Timestamp>,
     told: Option<Told>,
     again: Option<Again>,
 }
@@ -54,9 +54,9 @@ struct Again {
 
 #[derive(Debug, Clone)]
 struct Told {
-    why: Why,
-    kill_at: Millis,
-    killed_at: Option<Millis>,
+    why: TerminationReason,
+    kill_at: Timestamp,
+    killed_at: Option<Timestamp>,
 }
 
 /// Core and memory.
@@ -80,14 +80,14 @@ impl Naive {
             config,
             lost: Vec::new(),
             pods: BTreeMap::new(),
-            now: Millis(0),
+            now: Timestamp(0),
             ready_so_far: 0,
             leases_so_far: 0,
             actions: Vec::new(),
         }
     }
 
-    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Result<Vec<Action>, Refusal> {
+    pub(crate) fn step(&mut self, now: Timestamp, event: Event) -> Result<Vec<Action>, Refusal> {
         let mut next = self.clone();
         next.now = now.max(self.now);
         next.take_in(event)?;
@@ -142,7 +142,7 @@ impl Naive {
                 self.known_card(&card)?;
                 self.lost.push(card.clone());
                 for pod in self.by_lease(|lease| lease.card == card && lease.told.is_none()) {
-                    self.tell(&pod, Why::CardLost);
+                    self.tell(&pod, TerminationReason::CardLost);
                 }
                 Ok(())
             }
@@ -338,7 +338,7 @@ impl Naive {
         let told = lease.told.is_some();
         pod.leaving = true;
         if !told {
-            self.tell(id, Why::Stopped);
+            self.tell(id, TerminationReason::Stopped);
         }
         Ok(())
     }
@@ -386,8 +386,8 @@ impl Naive {
         Ok(())
     }
 
-    fn tell(&mut self, id: &PodId, why: Why) {
-        let kill_at = self.now.after(self.config.qos.grace);
+    fn tell(&mut self, id: &PodId, why: TerminationReason) {
+        let kill_at = self.now + self.config.qos.grace;
         let Some(lease) = self.pods.get_mut(id).and_then(|pod| pod.lease.as_mut()) else { return };
         lease.told = Some(Told { why: why.clone(), kill_at, killed_at: None });
         let (card, lease) = (lease.card.clone(), lease.id);

@@ -1,6 +1,6 @@
 //! What can happen to a node, by chance: the sequences that the property tests are made of.
 
-use gpupool_core::pool::{Card, Event, LeaseId, Millis, PodId, PodSpec, Policy, Pool, Qos};
+use gpupool_core::pool::{Card, Event, LeaseId, Millis, PodId, PodSpec, Policy, Pool, Qos, Timestamp};
 use gpupool_core::share::{Percent, Share};
 use proptest::prelude::*;
 
@@ -64,12 +64,12 @@ impl Story {
     }
 
     /// Plays the story: `each` is given every event with its moment, and carries it out.
-    pub(crate) fn play(&self, pool: &mut Pool, mut each: impl FnMut(&mut Pool, Millis, Event)) {
+    pub(crate) fn play(&self, pool: &mut Pool, mut each: impl FnMut(&mut Pool, Timestamp, Event)) {
         let mut now = 0;
         for (wait, op) in &self.ops {
             now += wait;
             let event = op.event(pool);
-            each(pool, Millis(now), event);
+            each(pool, Timestamp(now), event);
         }
     }
 }

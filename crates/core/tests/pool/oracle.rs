@@ -1,7 +1,7 @@
 //! Whatever happens, the pool decides as the naive one does, wakes in time, and behaves the same when it is played
 //! again, called by other names, or written down and restored in between.
 
-use gpupool_core::pool::{Action, Config, Event, Millis, PodId, Policy, Pool, Refusal, Snapshot};
+use gpupool_core::pool::{Action, Config, Event, PodId, Policy, Pool, Refusal, Snapshot, Timestamp};
 use proptest::prelude::*;
 
 use crate::naive::Naive;
@@ -11,7 +11,7 @@ use crate::watch::Watch;
 type Outcome = Result<Vec<Action>, Refusal>;
 
 /// Plays the story with all checks, and gives what the pool decided.
-fn outcomes(story: &Story) -> Vec<(Millis, Event, Outcome)> {
+fn outcomes(story: &Story) -> Vec<(Timestamp, Event, Outcome)> {
     let mut pool = story.pool();
     let mut outcomes = Vec::new();
     story.play(&mut pool, |pool, now, event| {
@@ -71,9 +71,9 @@ proptest! {
         story.play(&mut pool, |pool, now, event| {
             let _ = pool.step(now, event);
             let at = pool.now();
-            let last_quiet = pool.next_deadline().map_or(Millis(u64::MAX / 2), |due| {
+            let last_quiet = pool.next_deadline().map_or(Timestamp(u64::MAX / 2), |due| {
                 assert!(due > at, "due at {due}, but it is {at} already and the step is over");
-                Millis(due.0 - 1)
+                Timestamp(due.0 - 1)
             });
             let mut later = pool.clone();
             assert_eq!(later.step(last_quiet, Event::Tick), Ok(vec![]), "due before {last_quiet}");

@@ -1,6 +1,6 @@
 //! Who is next, and on which card.
 
-use gpupool_core::pool::{Event, Millis};
+use gpupool_core::pool::{Event, Timestamp};
 
 use crate::harness::{Node, granted, pod_of, pod_with, uuid};
 
@@ -85,7 +85,7 @@ fn a_waiting_pod_keeps_its_number_when_it_changes_and_asks_again() {
     node.step(5, Event::PodChanged { pod: "second".into(), spec });
     assert_eq!(node.queue(), ["second", "first"]);
     let waits: Vec<_> = node.pool.queue().map(|entry| (entry.number, entry.since)).collect();
-    assert_eq!(waits, [(3, Millis(2)), (2, Millis(1))]);
+    assert_eq!(waits, [(3, Timestamp(2)), (2, Timestamp(1))]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn time_never_goes_back() {
     let mut node = Node::share_pool(1);
     node.tick(500);
     node.start(100, "a", pod_of(100));
-    assert_eq!(node.pool.leases().next().unwrap().since, Millis(500));
+    assert_eq!(node.pool.leases().next().unwrap().since, Timestamp(500));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Making room for a head that can't be placed.
 
-use gpupool_core::pool::{Action, Event, Millis, PodState, STUCK_AFTER, Why};
+use gpupool_core::pool::{Action, Event, Millis, PodState, STUCK_AFTER, TerminationReason, Timestamp};
 
 use crate::harness::{GRACE, MAX_DURATION, Node, granted, killed, pod_of, pod_with, terminated, uuid};
 
@@ -15,11 +15,11 @@ fn contended() -> Node {
 #[test]
 fn nobody_is_told_before_its_time_is_up_and_the_deadline_says_when() {
     let mut node = contended();
-    assert_eq!(node.pool.next_deadline(), Some(Millis(MAX_DURATION)));
+    assert_eq!(node.pool.next_deadline(), Some(Timestamp(MAX_DURATION)));
     assert_eq!(node.tick(MAX_DURATION - 1), []);
     let actions = node.tick(MAX_DURATION);
     let lease = node.lease("old");
-    let why = Why::Preempted { by: "head".into() };
+    let why = TerminationReason::Preempted { by: "head".into() };
     assert_eq!(
         actions,
         [
@@ -29,7 +29,7 @@ fn nobody_is_told_before_its_time_is_up_and_the_deadline_says_when() {
                 card: uuid(0),
                 lease,
                 why,
-                kill_at: Millis(MAX_DURATION + GRACE)
+                kill_at: Timestamp(MAX_DURATION + GRACE)
             },
         ]
     );
@@ -76,11 +76,11 @@ fn a_victim_that_wants_a_card_again_waits_at_the_tail() {
     assert_eq!(node.queue(), ["head", "behind"], "it still holds its card");
     let actions = node.release(MAX_DURATION + 2, "old");
     assert!(
-        matches!(&actions[0], Action::Hibernated { pod, why: Some(Why::Preempted { .. }), .. } if pod.as_str() == "old")
+        matches!(&actions[0], Action::Hibernated { pod, why: Some(TerminationReason::Preempted { .. }), .. } if pod.as_str() == "old")
     );
     assert_eq!(node.queue(), ["behind", "old"]);
     let since = node.pool.queue().last().unwrap().since;
-    assert_eq!(since, Millis(MAX_DURATION + 2));
+    assert_eq!(since, Timestamp(MAX_DURATION + 2));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_time_of_a_pod_that_has_ended_is_forgotten() {
     node.release(10, "old");
     node.want(20, "old");
     node.start(30, "head", pod_of(100));
-    assert_eq!(node.pool.next_deadline(), Some(Millis(20 + MAX_DURATION)));
+    assert_eq!(node.pool.next_deadline(), Some(Timestamp(20 + MAX_DURATION)));
     assert_eq!(node.tick(MAX_DURATION), []);
 }
 
@@ -282,7 +282,7 @@ fn a_process_that_survives_its_kill_holds_up_the_head_no_longer_than_needed() {
     node.start(2, "head", pod_of(100));
     assert_eq!(terminated(&node.tick(MAX_DURATION)), ["immortal"]);
     node.tick(MAX_DURATION + GRACE);
-    let given_up = Millis(MAX_DURATION + GRACE).after(STUCK_AFTER);
+    let given_up = Timestamp(MAX_DURATION + GRACE) + STUCK_AFTER;
     assert_eq!(node.pool.next_deadline(), Some(given_up));
     assert_eq!(node.tick(given_up.0 - 1), []);
     assert_eq!(terminated(&node.tick(given_up.0)), ["other"]);
@@ -304,9 +304,9 @@ fn an_idle_pod_is_let_go_for_a_head_with_pre_emption_off_if_the_setting_says_so(
     assert_eq!(node.pool.next_deadline(), None);
     assert_eq!(node.tick(1009), [], "nobody waits");
     node.start(1009, "head", pod_of(100));
-    assert_eq!(node.pool.next_deadline(), Some(Millis(1010)));
+    assert_eq!(node.pool.next_deadline(), Some(Timestamp(1010)));
     let actions = node.tick(1010);
-    let why = Why::IdleRelease { by: "head".into() };
+    let why = TerminationReason::IdleRelease { by: "head".into() };
     assert!(matches!(&actions[..], [Action::Terminate { why: told, .. }] if *told == why), "{actions:?}");
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gpupool_core::pool::{Action, Event, Millis, PodId, PodSpec, Policy, Pool};
+use gpupool_core::pool::{Action, Event, Millis, PodId, PodSpec, Policy, Pool, Timestamp};
 use proptest::prelude::*;
 
 use crate::harness::{config, pod_with};
@@ -53,7 +53,7 @@ impl Run {
         let mut plans = BTreeMap::new();
         for (number, pod) in load.pods.iter().enumerate() {
             let spec: PodSpec = pod_with(&pod.core.to_string(), &pod.memory.to_string(), 0);
-            pool.step(Millis(0), Event::PodAdded { pod: name(number), spec }).unwrap();
+            pool.step(Timestamp(0), Event::PodAdded { pod: name(number), spec }).unwrap();
             plans.insert(name(number), pod.think);
         }
         Self { pool, load, now: 0, plans, promises: BTreeMap::new(), preemptions: 0 }
@@ -66,7 +66,7 @@ impl Run {
 
     /// One event, and the releases that its kills bring about.
     fn step(&mut self, event: Event) {
-        let actions = self.pool.step(Millis(self.now), event).unwrap();
+        let actions = self.pool.step(Timestamp(self.now), event).unwrap();
         self.pool.check_invariants().unwrap();
         self.keep_promises();
         for action in actions {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use gpupool_core::pool::{
-    Action, Event, LeaseId, LeaseView, Limits, Millis, PodId, PodState, Policy, Pool, STUCK_AFTER, Why,
+    Action, Event, LeaseId, LeaseView, Limits, PodId, PodState, Policy, Pool, STUCK_AFTER, TerminationReason,
+    Timestamp,
 };
 
 use crate::harness::granted;
@@ -36,13 +37,13 @@ impl Watch {
         match action {
             Action::Terminate { lease, why, kill_at, .. } => {
                 assert!(self.told.insert(*lease), "lease {lease} was told twice");
-                assert_eq!(*kill_at, after.now().after(after.qos().grace));
+                assert_eq!(*kill_at, after.now() + after.qos().grace);
                 match why {
-                    Why::Preempted { .. } => {
+                    TerminationReason::Preempted { .. } => {
                         assert!(after.qos().preempt_enabled && after.policy() == Policy::SharePool);
                     }
-                    Why::IdleRelease { .. } => assert!(after.qos().idle_release.is_some()),
-                    Why::CardLost | Why::Stopped => {}
+                    TerminationReason::IdleRelease { .. } => assert!(after.qos().idle_release.is_some()),
+                    TerminationReason::CardLost | TerminationReason::Stopped => {}
                 }
             }
             Action::Kill { pod, lease, .. } => {
@@ -127,11 +128,11 @@ fn victim_is_told(next: &Action, victim: &PodId, beneficiary: &PodId) {
     let Action::Terminate { pod, why, .. } = next else {
         panic!("`{victim}` is not told at once: {next:?}");
     };
-    assert_eq!((pod, why), (victim, &Why::Preempted { by: beneficiary.clone() }));
+    assert_eq!((pod, why), (victim, &TerminationReason::Preempted { by: beneficiary.clone() }));
 }
 
 fn victim_had_its_time(victim: &PodId, after: &Pool) {
-    let held = after.now().since(after.pod(victim).unwrap().lease.unwrap().since);
+    let held = after.now() - after.pod(victim).unwrap().lease.unwrap().since;
     assert!(held >= after.qos().pod_max_duration, "`{victim}` had held its card for {held} only");
 }
 
@@ -139,9 +140,9 @@ fn size(limits: Limits) -> (u32, u32) {
     (limits.core.get().into(), limits.memory.get().into())
 }
 
-fn is_expected_back(lease: &LeaseView<'_>, now: Millis) -> bool {
+fn is_expected_back(lease: &LeaseView<'_>, now: Timestamp) -> bool {
     let ending = lease.ending;
-    ending.is_some_and(|ending| ending.killed_at.is_none_or(|at| now < at.after(STUCK_AFTER)))
+    ending.is_some_and(|ending| ending.killed_at.is_none_or(|at| now < at + STUCK_AFTER))
 }
 
 /// Who is told in favour of a head makes room for it, together with those told before; all but one would not.
@@ -150,7 +151,10 @@ fn victims_are_just_enough(actions: &[Action], after: &Pool) {
         .iter()
         .filter_map(|action| match action {
             Action::Terminate {
-                pod, lease, why: Why::Preempted { by } | Why::IdleRelease { by }, ..
+                pod,
+                lease,
+                why: TerminationReason::Preempted { by } | TerminationReason::IdleRelease { by },
+                ..
             } => Some((pod, *lease, by)),
             _ => None,
         })

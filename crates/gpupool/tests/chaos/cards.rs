@@ -6,7 +6,7 @@ use crate::card_holders::{Holder, holders};
 use crate::programs::Programs;
 use crate::scene::Scene;
 
-/// Fails when a card is over-committed, a group takes more than its limit, or holds a context without a lease.
+/// Fails when a card is over-committed, a pod takes more than its limit, or holds a context without a lease.
 pub(crate) fn check(node: &Scene, programs: &Programs) {
     let contexts = Contexts::seen(node, programs);
     check_limits(&contexts.holders, node, programs);
@@ -27,14 +27,14 @@ impl Contexts {
 }
 
 fn check_limits(holders: &[Holder], node: &Scene, programs: &Programs) {
-    let mut groups: BTreeMap<(usize, String), u64> = BTreeMap::new();
+    let mut pods: BTreeMap<(usize, String), u64> = BTreeMap::new();
     for holder in holders {
-        if let Some(name) = programs.group_of(holder.pid) {
-            *groups.entry((holder.card, name)).or_default() += holder.memory;
+        if let Some(name) = programs.pod_of(holder.pid) {
+            *pods.entry((holder.card, name)).or_default() += holder.memory;
         }
     }
     let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
-    for ((card, name), memory) in &groups {
+    for ((card, name), memory) in &pods {
         let limit = programs.limit_of(name);
         *taken.entry(*card).or_default() += limit;
         let total = node.machine().card(*card).expect("the card exists").total_memory();
@@ -42,7 +42,7 @@ fn check_limits(holders: &[Holder], node: &Scene, programs: &Programs) {
         assert!(*memory <= most, "{name} takes {memory} bytes of card {card}, its limit is {most}");
     }
     for (card, limits) in taken {
-        assert!(limits <= 100, "limits of {limits} % on card {card}: {groups:?}\n{}", node.describe());
+        assert!(limits <= 100, "limits of {limits} % on card {card}: {pods:?}\n{}", node.describe());
     }
 }
 
@@ -58,7 +58,7 @@ fn check_leases(before: &Contexts, node: &Scene, programs: &Programs) {
         .map(|lease| (usize::try_from(lease.card).expect("a card's index is small"), lease.pod.as_str()))
         .collect();
     for holder in before.holders.iter().filter(|holder| after.contains(&(holder.card, holder.pid))) {
-        let Some(name) = programs.group_of(holder.pid) else { continue };
+        let Some(name) = programs.pod_of(holder.pid) else { continue };
         if before.rounds.get(&name) != Some(&programs.rounds_of(&name)) {
             continue;
         }

@@ -1,7 +1,7 @@
 //! 200 programs share four simulated cards for a minute while programs and the agent are killed at random.
 //!
 //! Safety is watched throughout, from what the simulated cards themselves say: no card is over-committed, no program
-//! has a context without a lease, no group takes more memory than its limit. In the pauses between the killing,
+//! has a context without a lease, no pod takes more memory than its limit. In the pauses between the killing,
 //! programs must get on. At the end every program that nobody killed has done all its rounds.
 //!
 //! `GPUPOOL_CHAOS_SEED` repeats a run as far as a seed can; `GPUPOOL_CHAOS_SECONDS` makes it longer or shorter.
@@ -13,11 +13,11 @@
     reason = "in a test a surprise is a failure"
 )]
 
-#[path = "../card_holders/mod.rs"]
+#[path = "../fixtures/agent_node.rs"]
+mod agent_node;
+#[path = "../fixtures/card_holders.rs"]
 mod card_holders;
 mod cards;
-#[path = "../agent_node/mod.rs"]
-mod node;
 mod programs;
 mod rubbish;
 mod scene;

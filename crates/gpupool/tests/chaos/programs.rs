@@ -92,7 +92,7 @@ impl Programs {
     }
 
     /// Which program the process belongs to; known by the progress file in its command line, whatever its parents are.
-    pub(crate) fn group_of(&self, pid: u32) -> Option<String> {
+    pub(crate) fn pod_of(&self, pid: u32) -> Option<String> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let progress = self.progress.to_str()?;
         let words = line.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok());
@@ -142,7 +142,7 @@ impl Programs {
     pub(crate) fn kill_orphans(&mut self) {
         for pid in std::mem::take(&mut self.orphans) {
             // Its number may be another's by now: only what is one of ours is killed.
-            if self.group_of(pid).is_some() {
+            if self.pod_of(pid).is_some() {
                 kill(pid);
             }
         }

@@ -3,25 +3,25 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 
-use crate::node::Node;
+use crate::agent_node::AgentNode;
 
 /// How long the end may take, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Scene {
-    node: Node,
+    node: AgentNode,
     machine: Machine,
     restarts: usize,
 }
 
 impl Scene {
     pub(crate) fn start(cards: usize) -> Self {
-        let node = Node::with_cards(cards, &[]);
+        let node = AgentNode::with_cards(cards, &[]);
         let state = node.folder().join("simgpu.state");
         assert!(state.exists(), "the agent keeps its simulated cards in {}", state.display());
-        let machine = Machine::open(&Settings::new(state, &cards.to_string()).unwrap()).unwrap();
+        let machine = Machine::open(&MachineSettings::new(state, &cards.to_string()).unwrap()).unwrap();
         Self { node, machine, restarts: 0 }
     }
 
@@ -65,9 +65,9 @@ impl Scene {
 }
 
 impl Deref for Scene {
-    type Target = Node;
+    type Target = AgentNode;
 
-    fn deref(&self) -> &Node {
+    fn deref(&self) -> &AgentNode {
         &self.node
     }
 }

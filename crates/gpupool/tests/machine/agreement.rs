@@ -5,14 +5,14 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::node::{Node, dist};
+use crate::agent_node::{AgentNode, dist};
 
 /// What a context of the simulated cards takes, and what the program takes beside it, in MiB: plain, managed, an array, a
 /// pool, physical memory.
 const USED: u64 = (256 + 100 + 7 + 16 + 50 + 30) << 20;
 
 /// What NVML says of the first card outside of every pod.
-fn used_on_card(node: &Node) -> u64 {
+fn used_on_card(node: &AgentNode) -> u64 {
     let mut smi = Command::new(dist().join("simgpu/nvidia-smi"));
     smi.args(["--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]);
     smi.env("LD_LIBRARY_PATH", dist().join("simgpu"));
@@ -22,7 +22,7 @@ fn used_on_card(node: &Node) -> u64 {
     text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{output:?}")) << 20
 }
 
-fn metric(node: &Node, start: &str) -> u64 {
+fn metric(node: &AgentNode, start: &str) -> u64 {
     let log = node.log();
     let address = log.split("http://").nth(1).unwrap().split("/metrics").next().unwrap();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -36,7 +36,7 @@ fn metric(node: &Node, start: &str) -> u64 {
 
 #[test]
 fn everybody_says_the_same_of_a_pods_memory() {
-    let node = Node::start(&["--metrics-address", "0"]);
+    let node = AgentNode::start(&["--metrics-address", "0"]);
     let program = node.folder().join("views");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/views.c");
     let mut gcc = Command::new("gcc");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
 
-use crate::node::{gpupool, said, wait_for};
+use crate::agent_node::{gpupool, said, wait_for};
 
 const LAST: [&str; 2] =
     ["T1  card 0: A    card 1: C    queue: D, B", "T2  card 0: A, B    card 1: D    queue: -"];

@@ -4,20 +4,20 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
 
-use crate::node::{Node, said, wait_for};
+use crate::agent_node::{AgentNode, said, wait_for};
 
 fn kill(id: u32, signal: Signal) {
     rustix::process::kill_process(Pid::from_raw(id.cast_signed()).unwrap(), signal).unwrap();
 }
 
-fn holder(node: &Node, name: &str) -> u32 {
+fn holder(node: &AgentNode, name: &str) -> u32 {
     let status = node.status();
     status.pods.iter().find(|pod| pod.name == name).unwrap().pids[0]
 }
 
 #[test]
 fn a_killed_programs_share_is_back_and_the_next_in_line_runs() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let mut pods: Vec<_> = ["A", "B"].map(|name| node.program(name, "1:100")).into();
     node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
     pods.push(node.program("C", "1:100"));
@@ -35,7 +35,7 @@ fn a_killed_programs_share_is_back_and_the_next_in_line_runs() {
 
 #[test]
 fn a_pod_that_held_its_card_for_its_time_makes_room_for_one_that_waits() {
-    let node = Node::start(&["--pod-max-duration", "300ms", "--grace", "20s"]);
+    let node = AgentNode::start(&["--pod-max-duration", "300ms", "--grace", "20s"]);
     let mut old = node.program("old", "1:100");
     node.wait_until("the old one to run", |status| status.leases.len() == 1);
     let mut other = node.program("other", "1:100");
@@ -54,7 +54,7 @@ fn a_pod_that_held_its_card_for_its_time_makes_room_for_one_that_waits() {
 
 #[test]
 fn without_preemption_nobody_is_ended() {
-    let node = Node::start(&["--pod-max-duration", "1ms", "--grace", "1ms", "--preempt", "false"]);
+    let node = AgentNode::start(&["--pod-max-duration", "1ms", "--grace", "1ms", "--preempt", "false"]);
     let mut pods: Vec<_> = ["A", "B", "C"].map(|name| node.program(name, "1:100")).into();
     node.wait_until("two to run and one to wait", |status| {
         status.leases.len() == 2 && status.queue.len() == 1
@@ -73,8 +73,8 @@ fn without_preemption_nobody_is_ended() {
 
 #[test]
 fn a_program_that_ignores_sigterm_is_killed_when_its_grace_is_over_and_only_it() {
-    let node = Node::start(&["--pod-max-duration", "200ms", "--grace", "200ms"]);
-    let program = crate::node::gpupool().get_program().to_owned();
+    let node = AgentNode::start(&["--pod-max-duration", "200ms", "--grace", "200ms"]);
+    let program = crate::agent_node::gpupool().get_program().to_owned();
     // The shell ignores SIGTERM, and so does the program that it starts; the shell itself uses no card.
     let script = format!("trap '' TERM; {} demo-program; exit 21", program.display());
     let mut stubborn = node.script("1:100", &script).stdin(Stdio::piped()).spawn().unwrap();
@@ -93,7 +93,7 @@ fn a_program_that_ignores_sigterm_is_killed_when_its_grace_is_over_and_only_it()
 
 #[test]
 fn stop_ends_all_processes_of_a_pod_and_says_so() {
-    let node = Node::start(&["--grace", "20s"]);
+    let node = AgentNode::start(&["--grace", "20s"]);
     let mut pod = node.program("A", "50");
     node.wait_until("the program to run", |status| status.leases.len() == 1);
     let output = node.gpupool("stop").arg("A").output().unwrap();
@@ -105,7 +105,7 @@ fn stop_ends_all_processes_of_a_pod_and_says_so() {
 
 #[test]
 fn stop_kills_what_does_not_go_by_itself() {
-    let node = Node::start(&["--grace", "100ms"]);
+    let node = AgentNode::start(&["--grace", "100ms"]);
     let mut command = node.gpupool("run");
     command.args(["--core", "5", "--memory", "5", "--name", "deaf", "--"]);
     command.args(["sh", "-c", "trap '' TERM; sleep 1000 & wait; wait; sleep 1000"]);
@@ -125,7 +125,7 @@ fn stop_kills_what_does_not_go_by_itself() {
 
 #[test]
 fn stopping_a_pod_that_waits_takes_it_out_of_the_queue() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let mut pods: Vec<_> = ["A", "B"].map(|name| node.program(name, "1:100")).into();
     node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
     let mut waiting = node.program("C", "1:100");
@@ -142,7 +142,7 @@ fn stopping_a_pod_that_waits_takes_it_out_of_the_queue() {
 
 #[test]
 fn stopping_nobody_is_a_clear_error() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let output = node.gpupool("stop").arg("nobody").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("`nobody`"), "{}", said(&output));
@@ -150,7 +150,7 @@ fn stopping_nobody_is_a_clear_error() {
 
 #[test]
 fn an_agent_that_is_told_to_end_takes_its_socket_and_leaves_the_programs() {
-    let mut node = Node::start(&[]);
+    let mut node = AgentNode::start(&[]);
     let mut pod = node.program("A", "50");
     node.wait_until("the program to run", |status| status.leases.len() == 1);
     let agent = node.agent().id();
@@ -164,11 +164,11 @@ fn an_agent_that_is_told_to_end_takes_its_socket_and_leaves_the_programs() {
 
 #[test]
 fn a_lost_card_loses_its_programs_and_is_given_out_again_when_it_is_back() {
-    let node = Node::start(&["--grace", "5s"]);
+    let node = AgentNode::start(&["--grace", "5s"]);
     let mut victim = node.program("A", "50");
     node.wait_until("the program to run", |status| status.leases.len() == 1);
     let simulate = |what: &str| {
-        let dist = std::path::PathBuf::from(std::env::var_os("GPUPOOL_DIST").unwrap());
+        let dist = gpupool_dist::given_or_built().unwrap();
         let mut command = std::process::Command::new(dist.join("simgpu/nvidia-smi"));
         command.env("SIMGPU_STATE", node.folder().join("simgpu.state")).args([what, "0"]);
         assert!(command.status().unwrap().success());

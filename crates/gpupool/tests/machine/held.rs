@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use gpupool_agent::control::{Hold, PodStatus, Status, WhyNotHeld};
 
-use crate::node::{Node, dist, wait_for};
+use crate::agent_node::{AgentNode, dist, wait_for};
 
 /// Device memory that the programs take, in MiB.
 const TAKEN: u64 = 300;
@@ -40,7 +40,7 @@ impl Taker {
 }
 
 /// A pod of half a card that runs a command line; the second value is the process that took memory.
-fn pod(node: &Node, name: &str, line: &[String]) -> (Child, u32) {
+fn pod(node: &AgentNode, name: &str, line: &[String]) -> (Child, u32) {
     let mut command = node.gpupool("run");
     command.args(["--core", "50", "--memory", "50", "--name", name, "--"]).args(line);
     taking(command)
@@ -65,20 +65,20 @@ fn find<'a>(status: &'a Status, pod: &str) -> Option<&'a PodStatus> {
 }
 
 /// The pod in the first status in which its hold is as wished.
-fn wait_for_hold(node: &Node, pod: &str, wished: Hold) -> PodStatus {
+fn wait_for_hold(node: &AgentNode, pod: &str, wished: Hold) -> PodStatus {
     let status = node.wait_until(&format!("{pod} to be held: {wished:?}"), |status| {
         find(status, pod).is_some_and(|pod| pod.hold.memory == wished)
     });
     find(&status, pod).unwrap().clone()
 }
 
-fn wait_for_words(node: &Node, words: &str) {
+fn wait_for_words(node: &AgentNode, words: &str) {
     wait_for(words, || node.log().contains(words).then_some(()));
 }
 
 #[test]
 fn who_gets_past_the_shim_is_reported_with_the_reason_and_left_alone() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let taker = Taker::build(node.folder());
     let bare = ["env", "-u", "LD_PRELOAD"].map(str::to_owned);
     let lines = [
@@ -103,7 +103,7 @@ fn who_gets_past_the_shim_is_reported_with_the_reason_and_left_alone() {
 
 #[test]
 fn what_the_shim_holds_is_counted_to_the_byte() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let taker = Taker::build(node.folder());
     let (child, _) = pod(&node, "held", &taker.arguments("plain"));
     let pod = wait_for_hold(&node, "held", Hold::Shim);
@@ -116,7 +116,7 @@ fn what_the_shim_holds_is_counted_to_the_byte() {
 
 #[test]
 fn a_pod_with_one_process_past_the_shim_is_held_in_part() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let taker = Taker::build(node.folder());
     let (plain, deep) = (taker.arguments("plain").join(" "), taker.arguments("deepbind").join(" "));
     let script = format!("exec 3<&0; {plain} <&3 >&2 & {deep}; wait");
@@ -129,7 +129,7 @@ fn a_pod_with_one_process_past_the_shim_is_held_in_part() {
 
 #[test]
 fn a_process_of_no_pod_is_reported_and_left_alone_whatever_the_setting() {
-    let node = Node::start(&["--evict-unaccounted", "--grace", "50ms"]);
+    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "50ms"]);
     let taker = Taker::build(node.folder());
     let mut command = Command::new(&taker.program);
     command.args(&taker.arguments("plain")[1..]).env("LD_LIBRARY_PATH", dist().join("simgpu"));
@@ -147,7 +147,7 @@ fn a_process_of_no_pod_is_reported_and_left_alone_whatever_the_setting() {
 
 #[test]
 fn with_the_setting_a_pod_past_its_limit_loses_its_gpu_processes_and_nobody_else_does() {
-    let node = Node::start(&["--evict-unaccounted", "--grace", "50ms"]);
+    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "50ms"]);
     let taker = Taker::build(node.folder());
     let (neighbour, _) = pod(&node, "neighbour", &taker.arguments("plain"));
     let stubborn = [taker.arguments("deepbind"), vec!["stubborn".to_owned()]].concat();

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
 
-use crate::node::{Node, gpupool, said, wait_for};
+use crate::agent_node::{AgentNode, gpupool, said, wait_for};
 
 #[test]
 fn a_wrong_share_is_a_usage_error_that_names_option_and_range_and_starts_nothing() {
@@ -47,7 +47,7 @@ fn without_an_agent_one_line_says_how_to_start_one() {
 
 #[test]
 fn an_agent_that_was_killed_is_waited_for_a_moment() {
-    let mut node = Node::start(&[]);
+    let mut node = AgentNode::start(&[]);
     node.agent().kill().unwrap();
     node.agent().wait().unwrap();
     let mut run = node.script("5", "exit 3").stderr(Stdio::piped()).spawn().unwrap();
@@ -61,7 +61,7 @@ fn an_agent_that_was_killed_is_waited_for_a_moment() {
 
 #[test]
 fn the_environment_says_where_the_agent_is() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let mut run = gpupool();
     run.env("GPUPOOL_SOCKET", node.socket()).args(["run", "--core", "5", "--memory", "5", "true"]);
     assert!(run.status().unwrap().success());
@@ -69,7 +69,7 @@ fn the_environment_says_where_the_agent_is() {
 
 #[test]
 fn requests_beyond_the_cards_are_refused_with_the_figures() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let mut first = node.script("100", "read line").stdin(Stdio::piped()).spawn().unwrap();
     node.wait_until("the first pod", |status| status.pods.len() == 1);
     let mut second = node.script("60", "read line").stdin(Stdio::piped()).spawn().unwrap();
@@ -87,7 +87,7 @@ fn requests_beyond_the_cards_are_refused_with_the_figures() {
 
 #[test]
 fn a_name_is_used_once_at_a_time() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let named = |name: &str| {
         let mut command = node.gpupool("run");
         command.args(["--core", "5", "--memory", "5", "--name", name, "--", "cat"]).stdin(Stdio::piped());
@@ -107,7 +107,7 @@ fn a_name_is_used_once_at_a_time() {
 
 #[test]
 fn the_commands_own_end_is_passed_on() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     for code in [0, 1, 42, 255] {
         assert_eq!(node.script("5", &format!("exit {code}")).status().unwrap().code(), Some(code));
     }
@@ -127,7 +127,7 @@ fn the_commands_own_end_is_passed_on() {
 
 #[test]
 fn signals_reach_the_command() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let place = tempfile::tempdir().unwrap();
     for name in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] {
         let ready = place.path().join(name);
@@ -142,7 +142,7 @@ fn signals_reach_the_command() {
 
 #[test]
 fn an_ignored_signal_stays_ignored_in_the_command() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     // As nohup does it.
     let mut shell = std::process::Command::new("sh");
     shell.arg("-c").arg("trap '' HUP; exec \"$0\" \"$@\"").arg(gpupool().get_program());
@@ -153,7 +153,7 @@ fn an_ignored_signal_stays_ignored_in_the_command() {
 
 #[test]
 fn a_command_that_stops_and_goes_on_takes_its_stand_in_along() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     // A group of its own, as a shell with job control gives it: the kernel stops nobody in a group without a keeper.
     let mut run =
         node.script("5", "read line; exit 5").process_group(0).stdin(Stdio::piped()).spawn().unwrap();
@@ -174,7 +174,7 @@ fn a_command_that_stops_and_goes_on_takes_its_stand_in_along() {
 
 #[test]
 fn programs_find_shim_agent_and_cards_and_the_users_own_variables_stay() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let script = "printf '%s\\n' \"$LD_PRELOAD\" \"$LD_LIBRARY_PATH\" \"$GPUPOOL_SOCKET\" \"$SIMGPU_STATE\"; nvidia-smi -L";
     let mut run = node.script("5", script);
     run.env("LD_PRELOAD", "/users/own.so").env("LD_LIBRARY_PATH", "/users/libraries");
@@ -190,7 +190,7 @@ fn programs_find_shim_agent_and_cards_and_the_users_own_variables_stay() {
 
 #[test]
 fn a_program_whose_parents_have_ended_still_belongs_to_its_pod() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let program = gpupool().get_program().to_owned();
     // The shell in between ends at once: the program is an orphan by the time it asks for a card.
     let script = format!("(setsid {} demo-program <&3 &) 3<&0; cat", program.display());
@@ -204,7 +204,7 @@ fn a_program_whose_parents_have_ended_still_belongs_to_its_pod() {
 
 #[test]
 fn a_pod_lives_on_as_long_as_its_programs_when_its_run_is_killed() {
-    let node = Node::start(&[]);
+    let node = AgentNode::start(&[]);
     let mut run = node.program("A", "50");
     node.wait_until("the program to run", |status| status.leases.len() == 1);
     let stdin = run.stdin.take();

@@ -5,11 +5,11 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
 
-use crate::node::{Node, wait_for};
+use crate::agent_node::{AgentNode, wait_for};
 
 /// Two that run, one that waits, one that hibernates.
-fn busy() -> (Node, Vec<std::process::Child>) {
-    let node = Node::start(&["--metrics-address", "0", "--node-name", "a-node", "--idle-release", "1h"]);
+fn busy() -> (AgentNode, Vec<std::process::Child>) {
+    let node = AgentNode::start(&["--metrics-address", "0", "--node-name", "a-node", "--idle-release", "1h"]);
     let mut pods = Vec::new();
     for (count, name) in ["A", "B", "C"].into_iter().enumerate() {
         pods.push(node.program(name, "1:100"));

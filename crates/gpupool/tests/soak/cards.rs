@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gpupool_testbed::{Cluster, STATE};
-use simgpu_device::{Machine, Settings};
+use simgpu_device::{Machine, MachineSettings};
 
 use crate::card_holders::{Holder, holders};
 
@@ -36,7 +36,8 @@ impl Watch {
         let machines: Vec<Machine> = nodes
             .iter()
             .map(|node| {
-                Machine::open(&Settings::new(cluster.path_on(node, STATE).unwrap(), "2").unwrap()).unwrap()
+                Machine::open(&MachineSettings::new(cluster.path_on(node, STATE).unwrap(), "2").unwrap())
+                    .unwrap()
             })
             .collect();
         let shared = Arc::new(Shared {

@@ -3,11 +3,13 @@
 
 use std::ffi::CString;
 
-use super::{Image, Kernel, Variable};
-use crate::error::{CuError, Res};
+use crate::{
+    error::{CuError, CuResult},
+    image::{Image, Kernel, Variable},
+};
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_PTX` where the text is no PTX.
-pub(super) fn parse(text: &str) -> Res<Image> {
+pub(super) fn parse(text: &str) -> CuResult<Image> {
     let text = without_comments(text);
     let tokens = tokens(&text);
     let after = |word: &str| {

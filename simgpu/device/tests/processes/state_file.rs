@@ -1,6 +1,6 @@
 //! The state file: made once, checked always.
 
-use simgpu_device::{Error, Machine, Settings};
+use simgpu_device::{Error, Machine, MachineSettings};
 
 use crate::runner::{Peer, Scenario, pause, role, say, state_path};
 
@@ -47,17 +47,17 @@ fn refused() {
     let other = state_path().with_extension("other");
     let open = |bytes: &[u8]| {
         std::fs::write(&other, bytes).unwrap();
-        Machine::open(&Settings::new(&other, "1").unwrap()).unwrap_err()
+        Machine::open(&MachineSettings::new(&other, "1").unwrap()).unwrap_err()
     };
-    assert!(matches!(open(b""), Error::Foreign { .. }));
-    assert!(matches!(open(b"not a state file, but long enough"), Error::Foreign { .. }));
+    assert!(matches!(open(b""), Error::NotAStateFile { .. }));
+    assert!(matches!(open(b"not a state file, but long enough"), Error::NotAStateFile { .. }));
     assert!(matches!(open(&whole[..whole.len() / 2]), Error::Truncated { .. }));
     let mut newer = whole;
     newer[8] += 1;
     assert!(matches!(open(&newer), Error::OtherLayout { found, wanted, .. } if found == wanted + 1));
     newer[8] -= 1;
     newer[12] = 0;
-    assert!(matches!(open(&newer), Error::Foreign { .. }));
+    assert!(matches!(open(&newer), Error::NotAStateFile { .. }));
 }
 
 fn identity() {
@@ -73,7 +73,7 @@ fn identity() {
     assert_eq!(cards[2].total_memory(), 16 << 30);
     assert!(cards.iter().all(|card| card.name().ends_with("(simulated)")));
     // What the environment says later changes nothing.
-    let again = Machine::open(&Settings::new(state_path(), "7").unwrap()).unwrap();
+    let again = Machine::open(&MachineSettings::new(state_path(), "7").unwrap()).unwrap();
     assert_eq!(again.card_count(), 3);
 }
 

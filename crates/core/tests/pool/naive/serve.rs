@@ -1,6 +1,8 @@
 //! Who is granted what, and who is told to go for it.
 
-use gpupool_core::pool::{Action, Card, CardUuid, LeaseId, Limits, PodId, Policy, STUCK_AFTER, Why};
+use gpupool_core::pool::{
+    Action, Card, CardUuid, LeaseId, Limits, PodId, Policy, STUCK_AFTER, TerminationReason,
+};
 
 use super::{Both, Lease, Naive, Pod, limits_of, plus};
 
@@ -20,7 +22,7 @@ impl Naive {
     fn soon_free(&self, card: &CardUuid) -> Both {
         let going = self.charged(card, |lease| {
             let told = lease.told.as_ref();
-            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at.after(STUCK_AFTER)))
+            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at + STUCK_AFTER))
         });
         plus(self.free(card), going)
     }
@@ -89,9 +91,9 @@ impl Naive {
                     beneficiary: id.clone(),
                     card: lease.card,
                 });
-                self.tell(&victim, Why::Preempted { by: id.clone() });
+                self.tell(&victim, TerminationReason::Preempted { by: id.clone() });
             } else {
-                self.tell(&victim, Why::IdleRelease { by: id.clone() });
+                self.tell(&victim, TerminationReason::IdleRelease { by: id.clone() });
             }
         }
     }
@@ -99,11 +101,11 @@ impl Naive {
     fn time_up(&self, lease: &Lease) -> bool {
         let qos = self.config.qos;
         let preempts = qos.preempt_enabled && self.config.policy == Policy::SharePool;
-        preempts && self.now.since(lease.since) >= qos.pod_max_duration
+        preempts && self.now - lease.since >= qos.pod_max_duration
     }
 
     fn idle_up(&self, lease: &Lease) -> bool {
-        let span = lease.idle_since.map(|since| self.now.since(since));
+        let span = lease.idle_since.map(|since| self.now - since);
         self.config.qos.idle_release.is_some_and(|allowed| span.is_some_and(|span| span >= allowed))
     }
 

@@ -1,0 +1,166 @@
+//! `gpupool control`: the node controller, in the foreground, until it is told to end.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use gpupool_control::{ClusterSettings, ControlConfig, MetricsPage, Serving, SettingsSource, dry_run};
+use gpupool_core::node_use::NodeUse;
+use gpupool_core::node_use::operands::Mode;
+use gpupool_core::sharing::names::CONTROL;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cluster_access::ClusterArgs;
+use crate::option_values::{RulesOption, parse_address};
+
+/// Options of `gpupool control`.
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+pub(crate) struct Args {
+    /// Read the label nvidia.com/gpu.workload.config of nodes. Where there is a `ClusterPolicy`, it decides instead
+    #[arg(long)]
+    sandbox_workloads: bool,
+    /// What nodes without the label are for. Where there is a `ClusterPolicy`, it decides instead
+    #[arg(long, value_name = "USE", default_value = "container", value_parser = parse_use)]
+    default_workload: NodeUse,
+    /// Which runtime virtual machines use, for --manage-operands. Where there is a `ClusterPolicy`, it decides instead
+    #[arg(long, value_enum, default_value_t = SandboxModeOption::Kubevirt)]
+    sandbox_mode: SandboxModeOption,
+    /// How strictly nodes are judged
+    #[arg(long, value_enum, default_value_t)]
+    rules: RulesOption,
+    /// Write the nvidia.com/gpu.deploy.* labels, unless GPU Operator is installed, which writes them itself
+    #[arg(long)]
+    manage_operands: bool,
+    /// Leave all cpu, memory and ephemeral storage of nodes that share cards to pods
+    #[arg(long)]
+    no_reservation: bool,
+    /// Print what would be written now, one JSON object a line, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The namespace of the Lease by which controllers agree who writes [default: the kubeconfig's or the pod's]
+    #[arg(long, value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
+    /// The name of that Lease
+    #[arg(long, value_name = "NAME", default_value = "gpupool-control")]
+    lease_name: String,
+    /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
+    metrics_address: Option<SocketAddr>,
+    /// Serve admission webhooks and the scheduler extender over HTTPS on this address [default: not served]
+    #[arg(long, value_name = "HOST:PORT")]
+    serve: Option<SocketAddr>,
+    /// The Service by which the API server reaches --serve; the Secret SERVICE-certificate holds the certificate, and
+    /// webhook configurations of that name are told to trust it
+    #[arg(long, value_name = "SERVICE", default_value = CONTROL)]
+    service: String,
+    /// Another name or address by which --serve is reached. Can be given several times
+    #[arg(long, value_name = "NAME")]
+    serve_name: Vec<String>,
+    /// The pod that this process runs in, to be labelled gpupool.io/leader=true while it leads
+    #[arg(long, value_name = "NAME")]
+    pod_name: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// `--sandbox-mode`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SandboxModeOption {
+    /// `KubeVirt`
+    Kubevirt,
+    /// Kata containers
+    Kata,
+}
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = args.cluster.access().connect().await?;
+        if args.dry_run {
+            let mut out = io::stdout();
+            dry_run(&client, &args.settings(), &mut out).await?;
+            out.flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        log_to_stderr();
+        let metrics = match args.metrics_address {
+            Some(address) => {
+                let page = MetricsPage::open(address).await;
+                Some(page.with_context(|| format!("cannot serve metrics on {address}"))?)
+            }
+            None => None,
+        };
+        let namespace = args.lease_namespace.as_deref().unwrap_or_else(|| client.default_namespace());
+        let serving = match args.serve {
+            Some(address) => {
+                let serving = Serving::open(address, &args.service, namespace, &args.serve_name);
+                Some(serving.with_context(|| format!("cannot serve on {address}"))?)
+            }
+            None => None,
+        };
+        let config = ControlConfig {
+            settings: args.settings(),
+            identity: identity(),
+            lease_namespace: args.lease_namespace,
+            lease_name: args.lease_name,
+            metrics,
+            pod: args.pod_name,
+            serving,
+        };
+        gpupool_control::run(client, config, shutdown_requested()?).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+impl Args {
+    fn settings(&self) -> ClusterSettings {
+        ClusterSettings {
+            enabled: self.sandbox_workloads,
+            default_workload: Some(self.default_workload.value().to_owned()),
+            mode: match self.sandbox_mode {
+                SandboxModeOption::Kubevirt => Mode::Kubevirt,
+                SandboxModeOption::Kata => Mode::Kata,
+            },
+            source: SettingsSource::CommandLine,
+            rules: self.rules.into(),
+            manage_operands: self.manage_operands,
+            no_reservation: self.no_reservation,
+        }
+    }
+}
+
+fn parse_use(text: &str) -> Result<NodeUse, String> {
+    text.parse().map_err(|error: gpupool_core::node_use::UnknownUse| error.to_string())
+}
+
+/// Host and process: in a cluster the host is the pod, and a container that was restarted is the same candidate.
+fn identity() -> String {
+    let uname = rustix::system::uname();
+    format!("{}_{}", uname.nodename().to_string_lossy(), std::process::id())
+}
+
+/// A value that becomes true when the process is asked to end.
+fn shutdown_requested() -> io::Result<watch::Receiver<bool>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        // Whoever was listening has ended by itself.
+        let _ = sender.send(true);
+    });
+    Ok(receiver)
+}
+
+/// Log lines on standard error: what was written to which node and why, and what went wrong.
+fn log_to_stderr() {
+    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    log.with_target(false).with_max_level(tracing::Level::INFO).init();
+}
