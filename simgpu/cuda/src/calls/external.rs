@@ -173,7 +173,11 @@ entry! {
         }
         put(out, map(handle, &read(buffer)?)?)
     }
-    cuExternalMemoryGetMappedMipmappedArray(out: *mut Handle, handle: Handle, levels: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) {
+    cuExternalMemoryGetMappedMipmappedArray(
+        out: *mut Handle,
+        handle: Handle,
+        levels: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    ) {
         MEMORIES.get(handle)?;
         let levels = read(levels)?;
         if out.is_null() {

@@ -118,7 +118,7 @@ entry! {
     }
     cuMemHostGetDevicePointer_v2(out: *mut u64, pointer: u64, flags: u32) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
+        let host = space::find(pointer).filter(|found| !found.kind.on_device());
         if flags != 0 || host.is_none() {
             return Err(CuError::INVALID_VALUE);
         }
@@ -126,7 +126,7 @@ entry! {
     }
     cuMemHostGetFlags(flags: *mut u32, pointer: u64) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
+        let host = space::find(pointer).filter(|found| !found.kind.on_device());
         put(flags, host.ok_or(CuError::INVALID_VALUE)?.flags)
     }
     cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, pointer: u64) {
