@@ -48,11 +48,20 @@ fn sources(folders: &[PathBuf]) -> anyhow::Result<String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&fs::read_to_string(&path)?);
+                let source = fs::read_to_string(&path)?;
+                for elsewhere in modules_elsewhere(&source) {
+                    text.push_str(&fs::read_to_string(folder.join(elsewhere))?);
+                }
+                text.push_str(&source);
             }
         }
     }
     Ok(text)
+}
+
+/// The files of modules that a source takes from another crate's folder: `#[path = "../…"]`.
+fn modules_elsewhere(source: &str) -> impl Iterator<Item = &str> {
+    source.lines().filter_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]"))
 }
 
 #[cfg(test)]
