@@ -121,8 +121,9 @@ impl LimitsPage {
     /// Makes zeroed shared memory a limits page.
     ///
     /// # Safety
-    /// `memory` must be valid for reads and writes of `length` bytes for as long as `'a`, and be changed meanwhile
-    /// through atomics only.
+    /// `memory` must point to `length` bytes that stay mapped for reads and writes as long as `'a`, and that nobody
+    /// changes meanwhile but through atomics. A `length` below the page's 64 bytes and a `memory` that is not a
+    /// multiple of 8 are refused before anything is read.
     pub unsafe fn create<'a>(
         memory: *mut c_void,
         length: usize,
@@ -131,7 +132,8 @@ impl LimitsPage {
         if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
             return Err(LimitsError::Memory(length));
         }
-        // SAFETY: big enough and aligned by the check above, valid by the caller's promise; atomics accept any bytes.
+        // SAFETY: `length` bytes at `memory` cover the page and are aligned (checked above); they stay mapped for 'a by
+        // the caller's promise, and atomics accept any bytes.
         let page = unsafe { &*memory.cast::<Self>() };
         page.publish(limits);
         page.version.store(VERSION, Ordering::Relaxed);
@@ -143,8 +145,8 @@ impl LimitsPage {
     /// read-only, which this function cannot see: [`Self::publish`] would fault there.
     ///
     /// # Safety
-    /// `memory` must be valid for reads of `length` bytes for as long as `'a`, and be changed meanwhile through
-    /// atomics only.
+    /// `memory` must point to `length` bytes that stay mapped for reads as long as `'a`, and that nobody changes
+    /// meanwhile but through atomics; what is too short or not aligned is refused as by [`Self::create`].
     pub unsafe fn open<'a>(memory: *const c_void, length: usize) -> Result<&'a Self, LimitsError> {
         if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
             return Err(LimitsError::Memory(length));
