@@ -10,7 +10,7 @@ mod status;
 use std::path::PathBuf;
 
 use gpupool_core::share::Share;
-use gpupool_wire::message::{Header, Kind};
+use gpupool_wire::message::{FrameKind, Header};
 use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes as _;
 
@@ -145,7 +145,7 @@ fn packets<T: Serialize>(value: &T, longest: usize) -> serde_json::Result<Vec<Ve
     let last = pieces.len().saturating_sub(1);
     let packet = |(number, piece): (usize, &&[u8])| {
         let mut packet = Vec::with_capacity(BEFORE + piece.len());
-        packet.extend_from_slice(Header::new(Kind::Control).as_bytes());
+        packet.extend_from_slice(Header::new(FrameKind::Control).as_bytes());
         packet.push(u8::from(number < last));
         packet.extend_from_slice(piece);
         packet

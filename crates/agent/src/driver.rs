@@ -20,8 +20,10 @@ pub(crate) mod status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpupool_core::pool::{Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, Timestamp, Why};
-use gpupool_wire::message::{Granted, Reason, Refused, Welcome};
+use gpupool_core::pool::{
+    Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
+};
+use gpupool_wire::message::{Granted, RefusalReason, Refused, Welcome};
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
@@ -113,7 +115,7 @@ struct PodFiles {
 enum Effect {
     Welcome { to: ConnectionId, pod: PodId, slot: u32 },
     Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
-    Refused { to: ConnectionId, reason: Reason, sentence: String },
+    Refused { to: ConnectionId, reason: RefusalReason, sentence: String },
     Signal { to: ProcessKey, signal: Signal },
     Notice(Notice),
 }
@@ -334,7 +336,12 @@ impl Driver {
                 self.signal_holders(&pod, Signal::KILL);
             }
             Action::Hibernated { pod, why, .. } => {
-                if let Some(why @ (Why::Preempted { .. } | Why::IdleRelease { .. } | Why::CardLost)) = why {
+                if let Some(
+                    why @ (TerminationReason::Preempted { .. }
+                    | TerminationReason::IdleRelease { .. }
+                    | TerminationReason::CardLost),
+                ) = why
+                {
                     let why = self.readable(&why.to_string());
                     say(&format!("{} has left its card: {why}", self.name_of(&pod)));
                 }

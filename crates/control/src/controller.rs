@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use futures::StreamExt as _;
+use gpupool_k8s::pod::ON_NODES;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Node as KubeNode, Pod as KubePod};
 use kube::api::{Api, ListParams};
@@ -31,7 +32,7 @@ use crate::plan::{Cluster, effective_use};
 use crate::policy::Policies;
 use crate::policy_watch::{self, Pauses};
 use crate::serving::Serving;
-use crate::share_policy::pods::{FIELDS, Pods};
+use crate::share_policy::pods::Pods;
 use crate::writer::{Writer, within};
 
 /// Writes under way at once. More would not be faster: the API server orders them anyway.
@@ -156,7 +157,7 @@ impl Controller {
         let mut nodes = watcher(all, watcher::Config::default()).backoff(Pauses::default()).boxed();
         let placed: Api<KubePod> = Api::all(self.client.clone());
         let mut pods =
-            watcher(placed, watcher::Config::default().fields(FIELDS)).backoff(Pauses::default()).boxed();
+            watcher(placed, watcher::Config::default().fields(ON_NODES)).backoff(Pauses::default()).boxed();
         loop {
             self.give_out().await;
             let due = self.next_look();

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use gpupool_k8s::pod::ON_NODES;
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod as KubePod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::observed::Node;
 use crate::plan::{Cluster, Write, plan};
 use crate::policy::{DEFINITION, Policies, resource};
-use crate::share_policy::pods::{FIELDS, Pods};
+use crate::share_policy::pods::Pods;
 use crate::{patch, share_policy};
 
 /// More steps than any node needs.
@@ -46,7 +47,7 @@ pub async fn dry_run(
     let mut nodes: Vec<Node> = listed.map_err(reading("the nodes"))?.iter().map(Node::of).collect();
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let pods: Api<KubePod> = Api::all(client.clone());
-    let listed = pods.list(&ListParams::default().fields(FIELDS)).await;
+    let listed = pods.list(&ListParams::default().fields(ON_NODES)).await;
     let mut weights = Pods::default();
     for pod in listed.map_err(reading("the pods"))? {
         weights.apply(&pod);

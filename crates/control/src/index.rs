@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gpupool_core::sharing::Load;
+use gpupool_k8s::Backoff;
 
 use crate::finding::{Finding, Reason};
 use crate::observed::Node;
@@ -20,10 +21,8 @@ pub const SETTLE: Duration = Duration::from_millis(300);
 /// … but no change waits longer than this for those after it.
 pub const SETTLE_AT_MOST: Duration = Duration::from_secs(3);
 
-/// The first pause after a write that came to nothing; it doubles with each in a row …
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// … up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Between writes of one node that come to nothing.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// Times are of a clock that never goes back, from any start.
 pub type Moment = Duration;
@@ -237,7 +236,7 @@ impl Index {
             Outcome::Gone => return,
             Outcome::Outdated | Outcome::Failed => entry.failures = entry.failures.saturating_add(1),
         }
-        entry.not_before = now + pause(entry.failures);
+        entry.not_before = now + BACKOFF.delay(entry.failures);
         self.schedule(name, now);
     }
 
@@ -302,11 +301,4 @@ impl Entry {
 fn is_older(node: &Node, known: &Node) -> bool {
     let number = |node: &Node| node.version.parse::<u64>().ok();
     number(node).zip(number(known)).is_some_and(|(node, known)| node < known)
-}
-
-fn pause(failures: u32) -> Duration {
-    match failures.checked_sub(1) {
-        None => Duration::ZERO,
-        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(8)).min(LONGEST_PAUSE),
-    }
 }

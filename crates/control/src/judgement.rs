@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use gpupool_core::checker::{self, Code, Mismatch, NodeFacts, Rules, VGPU_CONFIG_LABEL};
-use gpupool_core::node_use::{self, Decision, ENABLE_FLAG, LABEL, NodeUse};
+use gpupool_core::checker::{self, Code, JudgedNode, Mismatch, Rules, VGPU_CONFIG_LABEL};
+use gpupool_core::node_use::{self, ENABLE_FLAG, LABEL, NodeUse, UseDecision};
 use gpupool_core::one_line::one_line;
 use gpupool_core::quantity::Quantity;
 
@@ -55,7 +55,7 @@ pub(crate) struct Situation<'a> {
     /// The node as it will be after the next write.
     pub(crate) node: &'a Node,
     pub(crate) cluster: &'a Cluster,
-    pub(crate) decision: &'a Decision,
+    pub(crate) decision: &'a UseDecision,
     pub(crate) named: &'a Named,
     pub(crate) stage: &'a Stage,
 }
@@ -159,7 +159,7 @@ impl Situation<'_> {
         let effective = self.decision.effective;
         let allocatable = listed(&self.node.allocatable);
         let capacity = listed(&self.node.capacity);
-        let facts = NodeFacts {
+        let facts = JudgedNode {
             label: Some(effective.value()),
             vgpu_config: self.node.label(VGPU_CONFIG_LABEL),
             allocatable: self.node.has_allocatable.then_some(&allocatable),

@@ -13,7 +13,7 @@
 use gpupool_core::checker::Rules;
 use gpupool_core::names::classify;
 use gpupool_core::node_use::operands::Mode;
-use gpupool_core::node_use::{self, Decision, NodeLabels, NodeUse, Settings};
+use gpupool_core::node_use::{self, NodeLabels, NodeUse, OperatorSettings, UseDecision};
 
 use crate::advert::{Advert, Amounts, Stage};
 use crate::deploy_labels::{self, LabelChanges};
@@ -151,12 +151,12 @@ pub fn effective_use(node: &Node, cluster: &Cluster) -> Option<NodeUse> {
 }
 
 /// What the node is for; nothing for a node that has nothing to do with GPUs.
-fn decide(node: &Node, cluster: &Cluster) -> Option<Decision> {
+fn decide(node: &Node, cluster: &Cluster) -> Option<UseDecision> {
     let names_a_gpu = || node.advertised().keys().any(|name| NodeUse::advertising(classify(name)).is_some());
     let concerned =
         node.workload().is_some() || node.cards.is_some() || deploy_labels::has_card(node) || names_a_gpu();
     let settings =
-        Settings { enabled: cluster.enabled, default_workload: cluster.default_workload.as_deref() };
+        OperatorSettings { enabled: cluster.enabled, default_workload: cluster.default_workload.as_deref() };
     node_use::decide(settings, NodeLabels { gpu_present: concerned, workload: node.workload() })
 }
 

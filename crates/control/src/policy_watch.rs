@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt as _};
+use gpupool_k8s::Backoff;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff;
+use kube::runtime::utils;
 use kube::runtime::watcher::{self, watch_object, watcher};
 use tokio::sync::watch;
 use tracing::warn;
@@ -96,21 +97,19 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    const FIRST: Duration = Duration::from_millis(250);
-    const LONGEST: Duration = Duration::from_secs(5);
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 }
 
 impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = Self::FIRST.saturating_mul(1 << self.failures.min(8));
         self.failures = self.failures.saturating_add(1);
-        Some(pause.min(Self::LONGEST))
+        Some(Self::BACKOFF.delay(self.failures))
     }
 }
 
-impl Backoff for Pauses {
+impl utils::Backoff for Pauses {
     fn reset(&mut self) {
         self.failures = 0;
     }

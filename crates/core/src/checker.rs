@@ -13,7 +13,7 @@ mod warning;
 pub use finding::{Advert, Code, Mismatch};
 pub use warning::Warning;
 
-use crate::names::{self, Kind};
+use crate::names::{self, ResourceKind};
 use crate::node_use::NodeUse;
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
@@ -34,7 +34,7 @@ pub enum Rules {
 
 /// What the checker looks at in a node. Resources are those under `nvidia.com/`, in any order, zeros included.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NodeFacts<'a> {
+pub struct JudgedNode<'a> {
     /// The value of [`crate::node_use::LABEL`]; nothing where the node does not carry it.
     pub label: Option<&'a str>,
     /// The value of [`VGPU_CONFIG_LABEL`].
@@ -55,7 +55,7 @@ pub struct Judgement {
 }
 
 /// Judges a node. Nothing for a node that does not carry the label.
-pub fn judge(rules: Rules, node: NodeFacts<'_>) -> Option<Judgement> {
+pub fn judge(rules: Rules, node: JudgedNode<'_>) -> Option<Judgement> {
     let label = node.label?;
     let advertised = advertised(node);
     let mut warnings = warning::about(node, &advertised);
@@ -79,7 +79,7 @@ pub fn judge(rules: Rules, node: NodeFacts<'_>) -> Option<Judgement> {
 
 /// What a node advertises: the resources under `nvidia.com/` that are not zero in `allocatable`, or in `capacity`
 /// where a node has no `allocatable` at all; in name order.
-pub fn advertised(node: NodeFacts<'_>) -> Vec<(&str, Quantity)> {
+pub fn advertised(node: JudgedNode<'_>) -> Vec<(&str, Quantity)> {
     let counted = node.allocatable.or(node.capacity).unwrap_or_default();
     nonzero(counted)
 }
@@ -95,17 +95,17 @@ fn nonzero<'a>(resources: &[(&'a str, Quantity)]) -> Vec<(&'a str, Quantity)> {
 }
 
 /// Nothing is advertised. What stands in `capacity` only tells that a plugin was there.
-fn nothing(node_use: NodeUse, node: NodeFacts<'_>) -> Mismatch {
+fn nothing(node_use: NodeUse, node: JudgedNode<'_>) -> Mismatch {
     let stale = node.allocatable.and(node.capacity).map(nonzero).unwrap_or_default();
     Mismatch::Nothing { node_use, stale: Advert::list(&stale) }
 }
 
 /// Whether a kind belongs on a node of this use, strictly taken.
-fn belongs(kind: Kind, node_use: NodeUse) -> bool {
+fn belongs(kind: ResourceKind, node_use: NodeUse) -> bool {
     matches!(
         (kind, node_use),
-        (Kind::Container, NodeUse::Container)
-            | (Kind::Passthrough, NodeUse::VmPassthrough)
-            | (Kind::Vgpu, NodeUse::VmVgpu)
+        (ResourceKind::Container, NodeUse::Container)
+            | (ResourceKind::Passthrough, NodeUse::VmPassthrough)
+            | (ResourceKind::Vgpu, NodeUse::VmVgpu)
     )
 }

@@ -6,12 +6,16 @@
 //! same decisions, so every run can be replayed.
 
 pub mod checker;
-pub mod names;
-pub mod node_use;
-pub mod one_line;
 pub mod placement;
+pub mod stock;
+
 pub mod pool;
+pub mod sharing;
+
+pub mod node_use;
+
+pub mod names;
 pub mod quantity;
 pub mod share;
-pub mod sharing;
-pub mod stock;
+
+pub mod one_line;

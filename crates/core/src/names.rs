@@ -16,7 +16,7 @@ pub const CONTAINER: &str = "nvidia.com/gpu";
 
 /// What a resource name stands for.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum ResourceKind {
     /// `nvidia.com/gpu`: a whole card for containers.
     Container,
     /// `….shared`: a card or a slice for containers, shared in time or by MPS.
@@ -35,7 +35,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl ResourceKind {
     /// The kind in one word, as the command line prints it. The last three are all `other`.
     pub fn word(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -74,27 +74,27 @@ const NO_GPU: [&str; 6] =
     ["hostdev", "gpumem", "gpumem-percentage", "gpucores", "priority", "gpu.imex-channels"];
 
 /// What a resource name stands for. Without a domain it is taken for a name under `nvidia.com/`; under another
-/// domain it is [`Kind::Other`].
+/// domain it is [`ResourceKind::Other`].
 ///
 /// Upper and lower case matter, as they do to the scheduler: `NVIDIA_A10-12q` is no vGPU profile.
-pub fn classify(resource: &str) -> Kind {
-    let Some(name) = local_name(resource) else { return Kind::Other };
+pub fn classify(resource: &str) -> ResourceKind {
+    let Some(name) = local_name(resource) else { return ResourceKind::Other };
     if name == "gpu" {
-        Kind::Container
+        ResourceKind::Container
     } else if name.ends_with(".shared") {
-        Kind::Shared
+        ResourceKind::Shared
     } else if name.starts_with("mig-") {
-        Kind::Mig
+        ResourceKind::Mig
     } else if NO_GPU.contains(&name) {
-        Kind::Other
+        ResourceKind::Other
     } else if name == "nvswitch" || name.ends_with("_NVSWITCH") {
-        Kind::Fabric
+        ResourceKind::Fabric
     } else if is_companion(name) {
-        Kind::Companion
+        ResourceKind::Companion
     } else if is_vgpu_profile(name) {
-        Kind::Vgpu
+        ResourceKind::Vgpu
     } else {
-        Kind::Passthrough
+        ResourceKind::Passthrough
     }
 }
 

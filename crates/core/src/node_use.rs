@@ -8,7 +8,7 @@ pub mod operands;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::names::{Kind, nearest::nearest};
+use crate::names::{ResourceKind, nearest::nearest};
 use crate::one_line::one_line;
 
 /// The label that says what a node is for.
@@ -57,12 +57,12 @@ impl NodeUse {
     }
 
     /// The use whose nodes advertise names of this kind; nothing for what is no GPU workload.
-    pub fn advertising(kind: Kind) -> Option<Self> {
+    pub fn advertising(kind: ResourceKind) -> Option<Self> {
         match kind {
-            Kind::Container | Kind::Shared | Kind::Mig => Some(Self::Container),
-            Kind::Passthrough => Some(Self::VmPassthrough),
-            Kind::Vgpu => Some(Self::VmVgpu),
-            Kind::Companion | Kind::Fabric | Kind::Other => None,
+            ResourceKind::Container | ResourceKind::Shared | ResourceKind::Mig => Some(Self::Container),
+            ResourceKind::Passthrough => Some(Self::VmPassthrough),
+            ResourceKind::Vgpu => Some(Self::VmVgpu),
+            ResourceKind::Companion | ResourceKind::Fabric | ResourceKind::Other => None,
         }
     }
 
@@ -90,7 +90,7 @@ impl FromStr for NodeUse {
 
 /// The cluster's side of the decision.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Settings<'a> {
+pub struct OperatorSettings<'a> {
     /// Whether sandbox workloads are enabled. Off by default, and then no label is read.
     pub enabled: bool,
     /// `sandboxWorkloads.defaultWorkload`: what unlabelled nodes are for. `container` where it is not set.
@@ -108,7 +108,7 @@ pub struct NodeLabels<'a> {
 
 /// What a node is for, and what was found on the way.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Decision {
+pub struct UseDecision {
     /// The use that takes effect.
     pub effective: NodeUse,
     /// What somebody should hear about the label, if anything.
@@ -156,14 +156,14 @@ impl Finding {
 }
 
 /// What a node is for. Nothing for a node without a GPU, which gets no operands at all.
-pub fn decide(settings: Settings<'_>, node: NodeLabels<'_>) -> Option<Decision> {
+pub fn decide(settings: OperatorSettings<'_>, node: NodeLabels<'_>) -> Option<UseDecision> {
     if !node.gpu_present {
         return None;
     }
     if !settings.enabled {
         let asked = node.workload.filter(|&value| value != NodeUse::Container.value());
         let finding = asked.map(|value| Finding::NotRead { asked: one_line(value, 63) });
-        return Some(Decision { effective: NodeUse::Container, finding, bad_default: None });
+        return Some(UseDecision { effective: NodeUse::Container, finding, bad_default: None });
     }
     let (taken, bad_default) = match settings.default_workload.map(str::parse) {
         None => (NodeUse::default(), None),
@@ -175,5 +175,5 @@ pub fn decide(settings: Settings<'_>, node: NodeLabels<'_>) -> Option<Decision> 
         None => (taken, Some(Finding::NoLabel { taken })),
         Some(Err(value)) => (taken, Some(Finding::Invalid { value, taken })),
     };
-    Some(Decision { effective, finding, bad_default })
+    Some(UseDecision { effective, finding, bad_default })
 }

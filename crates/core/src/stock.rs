@@ -5,15 +5,15 @@
 //! affinity between pods, which the answers say. It knows neither dumps nor clusters.
 
 mod explain;
+mod filters;
 mod inventory;
-mod placement;
 mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 
 pub use explain::{Explanation, Outlook, explain};
+pub use filters::{Exclusion, Operator, Requirement, Taint, TaintEffect, Term, Toleration};
 pub use inventory::{Idle, Inventory, Row, inventory};
-pub use placement::{Exclusion, Operator, Requirement, Taint, TaintEffect, Term, Toleration};
 pub use requests::{InitContainer, pod_requests};
 
 use crate::names::DOMAIN;
@@ -25,7 +25,7 @@ pub type Resources = BTreeMap<String, Quantity>;
 
 /// A node, as far as the stock depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Node {
+pub struct StockNode {
     /// Its name.
     pub name: String,
     /// Its labels.
@@ -44,7 +44,7 @@ pub struct Node {
 
 /// How far a pod has come.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Phase {
+pub enum PodPhase {
     /// Not placed, or placed and not started.
     #[default]
     Pending,
@@ -54,9 +54,20 @@ pub enum Phase {
     Finished,
 }
 
+impl PodPhase {
+    /// From `status.phase`, as Kubernetes writes it. A phase of another name (`Unknown`) may still hold something.
+    pub fn of(phase: Option<&str>) -> Self {
+        match phase {
+            None | Some("Pending") => Self::Pending,
+            Some("Succeeded" | "Failed") => Self::Finished,
+            Some(_) => Self::Running,
+        }
+    }
+}
+
 /// A pod, as far as the stock depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pod {
+pub struct StockPod {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -64,7 +75,7 @@ pub struct Pod {
     /// The node that it is bound to.
     pub node: Option<String>,
     /// How far it has come.
-    pub phase: Phase,
+    pub phase: PodPhase,
     /// What it asks for in all ([`pod_requests`]).
     pub requests: Resources,
     /// `spec.nodeSelector`.
@@ -79,7 +90,7 @@ pub struct Pod {
     pub scheduler_message: Option<String>,
 }
 
-impl Pod {
+impl StockPod {
     /// `namespace/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -87,7 +98,7 @@ impl Pod {
 
     /// Whether it waits for a node.
     pub fn is_waiting(&self) -> bool {
-        self.node.is_none() && self.phase == Phase::Pending
+        self.node.is_none() && self.phase == PodPhase::Pending
     }
 
     /// The use that it asks of its node by node selector, whatever that says.
@@ -104,15 +115,15 @@ pub fn is_gpu(resource: &str) -> bool {
 /// The stock of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Stock {
-    nodes: Vec<Rack>,
+    nodes: Vec<NodeUsage>,
     by_name: HashMap<String, usize>,
     waiting: Vec<Waiting>,
 }
 
 /// A node and what is taken of it.
 #[derive(Clone, Debug)]
-struct Rack {
-    node: Node,
+struct NodeUsage {
+    node: StockNode,
     requested: Resources,
     pods: u32,
     /// Which pods hold a GPU resource here.
@@ -128,13 +139,13 @@ struct Waiting {
 
 impl Stock {
     /// The stock of these nodes, with no pods on them. Of two nodes with one name the first counts.
-    pub fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
+    pub fn of(nodes: impl IntoIterator<Item = StockNode>) -> Self {
         let mut stock = Self::default();
         for node in nodes {
             let place = stock.nodes.len();
             if let std::collections::hash_map::Entry::Vacant(free) = stock.by_name.entry(node.name.clone()) {
                 free.insert(place);
-                stock.nodes.push(Rack {
+                stock.nodes.push(NodeUsage {
                     node,
                     requested: Resources::new(),
                     pods: 0,
@@ -146,8 +157,8 @@ impl Stock {
     }
 
     /// Counts a pod: on its node if it is bound, among the waiting if it waits. A finished pod counts for nothing.
-    pub fn add(&mut self, pod: &Pod) {
-        if pod.phase == Phase::Finished {
+    pub fn add(&mut self, pod: &StockPod) {
+        if pod.phase == PodPhase::Finished {
             return;
         }
         let Some(node) = &pod.node else {
@@ -170,7 +181,7 @@ impl Stock {
     }
 }
 
-impl Rack {
+impl NodeUsage {
     fn allocatable(&self, resource: &str) -> Quantity {
         self.node.allocatable.get(resource).copied().unwrap_or(Quantity::ZERO)
     }

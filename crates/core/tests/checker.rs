@@ -1,7 +1,7 @@
 //! The checker: the published lab, a table of cases under both rules, and what reasons and warnings say.
 #![allow(clippy::expect_used, reason = "a test that cannot set itself up has failed")]
 
-use gpupool_core::checker::{Code, Judgement, NodeFacts, Rules, judge};
+use gpupool_core::checker::{Code, JudgedNode, Judgement, Rules, judge};
 use gpupool_core::quantity::Quantity;
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ impl Node {
             (allocatable.as_deref().map(borrowed), capacity.as_deref().map(borrowed));
         judge(
             rules,
-            NodeFacts {
+            JudgedNode {
                 label: self.label,
                 vgpu_config: self.vgpu_config,
                 allocatable: allocatable.as_deref(),
@@ -300,7 +300,7 @@ proptest! {
         let rules = if rule { Rules::Strict } else { Rules::Operator };
         let names: Vec<String> = names.into_iter().map(|name| format!("nvidia.com/{name}")).collect();
         let resources: Vec<_> = names.iter().map(|name| (name.as_str(), Quantity::whole_units(1))).collect();
-        let facts = NodeFacts { label: Some(&label), vgpu_config: Some(&label), allocatable: Some(&resources), capacity: None };
+        let facts = JudgedNode { label: Some(&label), vgpu_config: Some(&label), allocatable: Some(&resources), capacity: None };
         let judgement = judge(rules, facts).expect("carries the label");
         let reason = judgement.mismatch.map(|mismatch| mismatch.to_string()).unwrap_or_default();
         for line in judgement.warnings.iter().map(ToString::to_string).chain([reason]) {
@@ -322,7 +322,7 @@ proptest! {
         entries.dedup_by_key(|(name, _)| *name);
         let verdict = |entries: &[(&str, u32)]| {
             let resources: Vec<_> = entries.iter().map(|&(name, count)| (name, Quantity::whole_units(count))).collect();
-            judge(rules, NodeFacts { label: Some(label), allocatable: Some(&resources), ..NodeFacts::default() })
+            judge(rules, JudgedNode { label: Some(label), allocatable: Some(&resources), ..JudgedNode::default() })
         };
         let first = verdict(&entries);
         entries.reverse();

@@ -1,7 +1,9 @@
 //! Names: every known name has its kind, near misses are told apart, plugins' spelling, and what somebody meant.
 #![allow(clippy::expect_used, reason = "a test that cannot set itself up has failed")]
 
-use gpupool_core::names::{Kind, classify, is_raw_pci_id, known, names_a_chip, nearest::nearest, plugin};
+use gpupool_core::names::{
+    ResourceKind, classify, is_raw_pci_id, known, names_a_chip, nearest::nearest, plugin,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -17,9 +19,9 @@ fn every_known_name_has_the_kind_it_is_published_as() {
 }
 
 /// Vectors: a name and what it is, chosen where simpler rules go wrong.
-const VECTORS: &[(Kind, &[&str])] = &[
+const VECTORS: &[(ResourceKind, &[&str])] = &[
     (
-        Kind::Vgpu,
+        ResourceKind::Vgpu,
         &[
             "NVIDIA_A10-12Q",
             "NVIDIA_A10-4Q",
@@ -57,7 +59,7 @@ const VECTORS: &[(Kind, &[&str])] = &[
         ],
     ),
     (
-        Kind::Passthrough,
+        ResourceKind::Passthrough,
         &[
             "GA102GL_A10",
             "GA102GL_A10G",
@@ -108,11 +110,14 @@ const VECTORS: &[(Kind, &[&str])] = &[
             "",
         ],
     ),
-    (Kind::Container, &["gpu"]),
-    (Kind::Shared, &["gpu.shared", "mig-3g.20gb.shared", "mig-1g.5gb.shared"]),
-    (Kind::Mig, &["mig-1g.5gb", "mig-1g.5gb.me", "mig-1g.24gb-me", "mig-1g.24gb.me.all", "mig-9g.999gb"]),
+    (ResourceKind::Container, &["gpu"]),
+    (ResourceKind::Shared, &["gpu.shared", "mig-3g.20gb.shared", "mig-1g.5gb.shared"]),
     (
-        Kind::Companion,
+        ResourceKind::Mig,
+        &["mig-1g.5gb", "mig-1g.5gb.me", "mig-1g.24gb-me", "mig-1g.24gb.me.all", "mig-9g.999gb"],
+    ),
+    (
+        ResourceKind::Companion,
         &[
             "GA102_HIGH_DEFINITION_AUDIO_CONTROLLER",
             "TU104_HD_AUDIO_CONTROLLER",
@@ -120,8 +125,11 @@ const VECTORS: &[(Kind, &[&str])] = &[
             "TU104_USB_3_1_HOST_CONTROLLER",
         ],
     ),
-    (Kind::Fabric, &["nvswitch", "GH100_H100_NVSWITCH"]),
-    (Kind::Other, &["hostdev", "gpumem", "gpumem-percentage", "gpucores", "priority", "gpu.imex-channels"]),
+    (ResourceKind::Fabric, &["nvswitch", "GH100_H100_NVSWITCH"]),
+    (
+        ResourceKind::Other,
+        &["hostdev", "gpumem", "gpumem-percentage", "gpucores", "priority", "gpu.imex-channels"],
+    ),
 ];
 
 #[test]
@@ -142,7 +150,7 @@ fn another_domain_is_no_gpu_workload() {
         "NVIDIA.com/gpu",
         "a/b/c",
     ] {
-        assert_eq!(classify(name), Kind::Other, "{name}");
+        assert_eq!(classify(name), ResourceKind::Other, "{name}");
     }
 }
 
@@ -249,16 +257,16 @@ proptest! {
     ) {
         let name = format!("nvidia.com/{brand}-{gigabytes}{series}");
         prop_assume!(!name.contains("_USB_") && !name.contains("_UCSI_"));
-        prop_assert_eq!(classify(&name), Kind::Vgpu);
-        prop_assert_eq!(classify(&format!("nvidia.com/{brand}-{gigabytes}{}", series.to_lowercase())), Kind::Passthrough);
-        prop_assert_eq!(classify(&format!("nvidia.com/{brand}_{gigabytes}{series}")), Kind::Passthrough);
+        prop_assert_eq!(classify(&name), ResourceKind::Vgpu);
+        prop_assert_eq!(classify(&format!("nvidia.com/{brand}-{gigabytes}{}", series.to_lowercase())), ResourceKind::Passthrough);
+        prop_assert_eq!(classify(&format!("nvidia.com/{brand}_{gigabytes}{series}")), ResourceKind::Passthrough);
     }
 
     #[test]
     fn what_the_kubevirt_plugin_makes_of_a_card_is_never_a_profile(pci_name in ".{0,40}", device: u16) {
         // Hyphens are deleted there, and a profile has one.
-        prop_assert_ne!(classify(&plugin::kubevirt_card(Some(&pci_name), device)), Kind::Vgpu);
-        prop_assert_ne!(classify(&plugin::kubevirt_card(None, device)), Kind::Vgpu);
+        prop_assert_ne!(classify(&plugin::kubevirt_card(Some(&pci_name), device)), ResourceKind::Vgpu);
+        prop_assert_ne!(classify(&plugin::kubevirt_card(None, device)), ResourceKind::Vgpu);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use NodeUse::{Container, VmPassthrough, VmVgpu};
 use gpupool_core::node_use::operands::{self, Mode};
-use gpupool_core::node_use::{Finding, NodeLabels, NodeUse, Settings, decide};
+use gpupool_core::node_use::{Finding, NodeLabels, NodeUse, OperatorSettings, decide};
 
 /// Flag, default, label, effective use, what the operator logs.
 type Row = (bool, Option<&'static str>, Option<&'static str>, NodeUse, Option<&'static str>);
@@ -42,7 +42,7 @@ const TRUTH: [Row; 15] = [
 #[test]
 fn the_decision_is_the_operators_in_every_row_of_the_truth_table() {
     for (row, (enabled, default_workload, workload, effective, log)) in TRUTH.into_iter().enumerate() {
-        let settings = Settings { enabled, default_workload };
+        let settings = OperatorSettings { enabled, default_workload };
         let decision = decide(settings, NodeLabels { gpu_present: true, workload }).expect("has a GPU");
         assert_eq!(decision.effective, effective, "row {}", row + 1);
         let logged = decision.finding.as_ref().and_then(Finding::operator_log);
@@ -60,7 +60,10 @@ fn the_decision_is_the_operators_in_every_row_of_the_truth_table() {
 fn a_node_without_a_gpu_gets_no_decision_whatever_the_rest_says() {
     for (enabled, default_workload, workload, ..) in TRUTH {
         assert_eq!(
-            decide(Settings { enabled, default_workload }, NodeLabels { gpu_present: false, workload }),
+            decide(
+                OperatorSettings { enabled, default_workload },
+                NodeLabels { gpu_present: false, workload }
+            ),
             None
         );
     }
@@ -68,7 +71,7 @@ fn a_node_without_a_gpu_gets_no_decision_whatever_the_rest_says() {
 
 #[test]
 fn without_a_default_an_unlabelled_node_is_for_containers() {
-    let settings = Settings { enabled: true, default_workload: None };
+    let settings = OperatorSettings { enabled: true, default_workload: None };
     let decision = decide(settings, NodeLabels { gpu_present: true, workload: None }).expect("has a GPU");
     assert_eq!((decision.effective, decision.bad_default), (Container, None));
 }
@@ -76,7 +79,7 @@ fn without_a_default_an_unlabelled_node_is_for_containers() {
 #[test]
 fn what_the_operator_hides_is_said_here() {
     let sentence = |enabled, workload| {
-        let settings = Settings { enabled, default_workload: None };
+        let settings = OperatorSettings { enabled, default_workload: None };
         let decision =
             decide(settings, NodeLabels { gpu_present: true, workload: Some(workload) }).expect("has a GPU");
         decision.finding.map(|finding| finding.to_string())
@@ -95,7 +98,7 @@ fn what_the_operator_hides_is_said_here() {
 #[test]
 fn a_hostile_label_stays_one_short_line() {
     for hostile in ["vm\nvgpu\u{1b}[31m\u{202e}".to_owned(), "x".repeat(1 << 20)] {
-        let settings = Settings { enabled: true, default_workload: Some(&hostile) };
+        let settings = OperatorSettings { enabled: true, default_workload: Some(&hostile) };
         let decision =
             decide(settings, NodeLabels { gpu_present: true, workload: Some(&hostile) }).expect("has a GPU");
         let text =

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use gpupool_core::placement::{Card, Cluster, Demand, NodeFacts, PodFacts, Unfit};
+use gpupool_core::placement::{Card, Cluster, Demand, PlacementNode, PlacementPod, Unfit};
 use gpupool_core::pool::CardUuid;
 use gpupool_core::share::{Percent, Share};
 use gpupool_core::sharing::Policy;
@@ -26,14 +26,14 @@ fn card(index: u32, healthy: bool) -> Card {
     Card { uuid: CardUuid::from(format!("GPU-{index}")), index, healthy }
 }
 
-fn node(policy: Policy, cards: u32) -> NodeFacts {
-    NodeFacts { policy, cards: Some((0..cards).map(|index| card(index, true)).collect()) }
+fn node(policy: Policy, cards: u32) -> PlacementNode {
+    PlacementNode { policy, cards: Some((0..cards).map(|index| card(index, true)).collect()) }
 }
 
 fn place(cluster: &mut Cluster, uid: &str, demand: Demand, node: &str) -> Result<Option<CardUuid>, Unfit> {
     cluster.sought(uid);
     let card = cluster.card(demand, node)?;
-    cluster.assume(uid, PodFacts { node: node.to_owned(), demand, card: card.clone() });
+    cluster.assume(uid, PlacementPod { node: node.to_owned(), demand, card: card.clone() });
     Ok(card)
 }
 
@@ -72,7 +72,7 @@ fn the_card_that_is_left_fullest_is_taken() {
 fn a_lost_card_takes_nobody() {
     let mut cluster = Cluster::default();
     let cards = Some(vec![card(0, false), card(1, true)]);
-    cluster.node_seen("n", NodeFacts { policy: Policy::Static, cards });
+    cluster.node_seen("n", PlacementNode { policy: Policy::Static, cards });
     assert_eq!(place(&mut cluster, "a", in_static("80"), "n").unwrap().unwrap().as_str(), "GPU-1");
     assert_eq!(place(&mut cluster, "b", in_static("80"), "n"), Err(Unfit::NoRoom));
 }
@@ -83,7 +83,7 @@ fn pods_go_where_their_policy_is_in_force_and_exclusive_ones_where_none_is() {
     cluster.node_seen("plain", node(Policy::None, 2));
     cluster.node_seen("pool", node(Policy::SharePool, 2));
     cluster.node_seen("static", node(Policy::Static, 2));
-    cluster.node_seen("silent", NodeFacts { policy: Policy::Static, cards: None });
+    cluster.node_seen("silent", PlacementNode { policy: Policy::Static, cards: None });
     let pool = fixed(Policy::SharePool, "10:100", "10:100");
     let answers = |demand| ["plain", "pool", "static", "silent"].map(|node| cluster.fits(demand, node));
     let (wants_pool, wants_static) = (Policy::SharePool, Policy::Static);
@@ -133,7 +133,7 @@ fn a_pick_counts_until_it_is_seen_or_came_to_nothing() {
     assert_eq!(cluster.fits(in_static("60"), "n"), Ok(()));
     place(&mut cluster, "a", in_static("60"), "n").unwrap();
     let seen =
-        PodFacts { node: "n".to_owned(), demand: in_static("60"), card: Some(CardUuid::from("GPU-0")) };
+        PlacementPod { node: "n".to_owned(), demand: in_static("60"), card: Some(CardUuid::from("GPU-0")) };
     cluster.pod_seen("a", Some(seen));
     cluster.sought("a");
     assert_eq!(cluster.fits(in_static("60"), "n"), Err(Unfit::NoRoom));
@@ -146,7 +146,7 @@ fn a_pod_whose_card_is_not_known_yet_is_counted_somewhere() {
     let mut cluster = Cluster::default();
     cluster.node_seen("n", node(Policy::Static, 2));
     for uid in ["a", "b"] {
-        let facts = PodFacts { node: "n".to_owned(), demand: in_static("60"), card: None };
+        let facts = PlacementPod { node: "n".to_owned(), demand: in_static("60"), card: None };
         cluster.pod_seen(uid, Some(facts));
     }
     assert_eq!(cluster.fits(in_static("60"), "n"), Err(Unfit::NoRoom));
@@ -220,8 +220,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// The same, kept as plain facts and reckoned anew at each question.
 #[derive(Default)]
 struct Naive {
-    nodes: BTreeMap<String, NodeFacts>,
-    pods: BTreeMap<String, PodFacts>,
+    nodes: BTreeMap<String, PlacementNode>,
+    pods: BTreeMap<String, PlacementPod>,
     assumed: HashSet<String>,
 }
 
@@ -232,7 +232,7 @@ impl Naive {
         let mut left: BTreeMap<u32, (u32, bool)> =
             cards.iter().map(|card| (card.index, (100, card.healthy))).collect();
         let index_of = |uuid: &CardUuid| cards.iter().find(|card| card.uuid == *uuid).map(|card| card.index);
-        let request = |pod: &PodFacts| match pod.demand {
+        let request = |pod: &PlacementPod| match pod.demand {
             Demand::Shared { core, .. } => u32::from(core.request().get()),
             _ => 0,
         };
@@ -297,7 +297,7 @@ fn apply(cluster: &mut Cluster, naive: &mut Naive, step: Step) {
             let cards = cards.map(|count| {
                 (0..count).map(|index| card(u32::from(index), sick & (1 << index) == 0)).collect()
             });
-            let facts = NodeFacts { policy, cards };
+            let facts = PlacementNode { policy, cards };
             cluster.node_seen(&format!("n{name}"), facts.clone());
             naive.nodes.insert(format!("n{name}"), facts);
         }
@@ -312,7 +312,7 @@ fn apply(cluster: &mut Cluster, naive: &mut Naive, step: Step) {
             }
             cluster.sought(&uid);
             if let Ok(card) = cluster.card(demand(request), &name) {
-                let facts = PodFacts { node: name, demand: demand(request), card };
+                let facts = PlacementPod { node: name, demand: demand(request), card };
                 cluster.assume(&uid, facts.clone());
                 naive.pods.insert(uid.clone(), facts);
                 naive.assumed.insert(uid);
@@ -321,7 +321,7 @@ fn apply(cluster: &mut Cluster, naive: &mut Naive, step: Step) {
         Step::Seen { uid, name, request, card } => {
             let uid = format!("p{uid:02}");
             let card = card.map(|index| CardUuid::from(format!("GPU-{index}")));
-            let facts = PodFacts { node: format!("n{name}"), demand: demand(request), card };
+            let facts = PlacementPod { node: format!("n{name}"), demand: demand(request), card };
             cluster.pod_seen(&uid, Some(facts.clone()));
             naive.assumed.remove(&uid);
             naive.pods.insert(uid, facts);

@@ -3,8 +3,8 @@
 
 use gpupool_core::quantity::Quantity;
 use gpupool_core::stock::{
-    Explanation, InitContainer, Node, Operator, Outlook, Phase, Pod, Requirement, Resources, Stock, Taint,
-    TaintEffect, Toleration, explain, inventory, pod_requests,
+    Explanation, InitContainer, Operator, Outlook, PodPhase, Requirement, Resources, Stock, StockNode,
+    StockPod, Taint, TaintEffect, Toleration, explain, inventory, pod_requests,
 };
 
 const USE: &str = "nvidia.com/gpu.workload.config";
@@ -17,19 +17,19 @@ fn amounts(pairs: &[(&str, &str)]) -> Resources {
     pairs.iter().map(|(name, amount)| ((*name).to_owned(), read(amount))).collect()
 }
 
-fn node(name: &str, label: Option<&str>, resources: &[(&str, &str)]) -> Node {
+fn node(name: &str, label: Option<&str>, resources: &[(&str, &str)]) -> StockNode {
     let labels = label.map(|label| (USE.to_owned(), label.to_owned()));
-    Node {
+    StockNode {
         name: name.to_owned(),
         labels: labels.into_iter().collect(),
         ready: true,
         allocatable: amounts(resources),
         capacity: amounts(resources),
-        ..Node::default()
+        ..StockNode::default()
     }
 }
 
-fn lab_nodes() -> Vec<Node> {
+fn lab_nodes() -> Vec<StockNode> {
     vec![
         node("lab-node-0", Some("container"), &[("cpu", "8"), (GPU, "4")]),
         node("lab-node-1", Some("vm-passthrough"), &[("cpu", "8"), (A10, "2")]),
@@ -37,24 +37,24 @@ fn lab_nodes() -> Vec<Node> {
     ]
 }
 
-fn pod(name: &str, resource: &str, amount: &str) -> Pod {
-    Pod {
+fn pod(name: &str, resource: &str, amount: &str) -> StockPod {
+    StockPod {
         namespace: "gpu-vm".to_owned(),
         name: name.to_owned(),
         requests: amounts(&[(resource, amount)]),
-        ..Pod::default()
+        ..StockPod::default()
     }
 }
 
-fn on(node: &str, pod: Pod) -> Pod {
-    Pod { node: Some(node.to_owned()), phase: Phase::Running, ..pod }
+fn on(node: &str, pod: StockPod) -> StockPod {
+    StockPod { node: Some(node.to_owned()), phase: PodPhase::Running, ..pod }
 }
 
-fn selecting(node_use: &str, pod: Pod) -> Pod {
-    Pod { node_selector: [(USE.to_owned(), node_use.to_owned())].into(), ..pod }
+fn selecting(node_use: &str, pod: StockPod) -> StockPod {
+    StockPod { node_selector: [(USE.to_owned(), node_use.to_owned())].into(), ..pod }
 }
 
-fn stock(nodes: Vec<Node>, pods: &[Pod]) -> Stock {
+fn stock(nodes: Vec<StockNode>, pods: &[StockPod]) -> Stock {
     let mut stock = Stock::of(nodes);
     for pod in pods {
         stock.add(pod);
@@ -62,7 +62,7 @@ fn stock(nodes: Vec<Node>, pods: &[Pod]) -> Stock {
     stock
 }
 
-fn lab_pods() -> Vec<Pod> {
+fn lab_pods() -> Vec<StockPod> {
     vec![
         on("lab-node-0", pod("job-container", GPU, "1")),
         on("lab-node-1", pod("vmi-passthrough", A10, "1")),
@@ -125,12 +125,15 @@ fn the_lab_has_a_row_per_use_and_the_pod_across_waits_where_it_wants_to_go() {
 fn allocatable_requested_and_free_are_three_things() {
     let mut nodes = lab_nodes();
     nodes[0].allocatable.insert(GPU.to_owned(), Quantity::whole_units(3));
-    nodes.push(Node { unschedulable: true, ..node("n3", Some("container"), &[(GPU, "4")]) });
-    nodes.push(Node { ready: false, ..node("n4", Some("container"), &[(GPU, "4")]) });
-    nodes.push(Node { allocatable: amounts(&[(GPU, "0")]), ..node("n5", Some("container"), &[(GPU, "2")]) });
+    nodes.push(StockNode { unschedulable: true, ..node("n3", Some("container"), &[(GPU, "4")]) });
+    nodes.push(StockNode { ready: false, ..node("n4", Some("container"), &[(GPU, "4")]) });
+    nodes.push(StockNode {
+        allocatable: amounts(&[(GPU, "0")]),
+        ..node("n5", Some("container"), &[(GPU, "2")])
+    });
     nodes.push(node("n6", None, &[(GPU, "8")]));
     nodes.push(node("n7", Some("typo"), &[(A10, "1")]));
-    let finished = Pod { phase: Phase::Finished, ..on("lab-node-0", pod("done", GPU, "4")) };
+    let finished = StockPod { phase: PodPhase::Finished, ..on("lab-node-0", pod("done", GPU, "4")) };
     let gone = on("no-such-node", pod("gone", GPU, "4"));
     let over = on("n5", pod("over", GPU, "2"));
     let stock =
@@ -186,7 +189,7 @@ fn requests_are_counted_as_the_scheduler_counts_them() {
     assert_eq!(overhead, amounts(&[("cpu", "1250m")]));
 }
 
-fn explained(nodes: Vec<Node>, others: &[Pod], asked: &Pod) -> Explanation {
+fn explained(nodes: Vec<StockNode>, others: &[StockPod], asked: &StockPod) -> Explanation {
     let mut stock = stock(nodes, others);
     stock.add(asked);
     explain(&stock, asked)
@@ -203,7 +206,7 @@ fn says(sentences: &[String], words: &[&str]) {
 #[test]
 fn row_35_the_name_is_advertised_only_by_another_use() {
     let message = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu.\n";
-    let cross = Pod {
+    let cross = StockPod {
         scheduler_message: Some(message.to_owned()),
         ..selecting("vm-passthrough", pod("job-cross", GPU, "1"))
     };
@@ -274,9 +277,9 @@ fn row_31_a_full_node_is_told_with_who_holds_it_and_what_is_idle_under_other_nam
 fn closed_nodes_are_told_with_what_closes_them() {
     let taint =
         Taint { key: "dedicated".to_owned(), value: "vm".to_owned(), effect: TaintEffect::NoSchedule };
-    let tainted = Node { taints: vec![taint.clone()], ..node("a", Some("container"), &[(GPU, "4")]) };
-    let cordoned = Node { unschedulable: true, ..node("b", Some("container"), &[(GPU, "4")]) };
-    let broken = Node { ready: false, ..node("c", Some("container"), &[(GPU, "4")]) };
+    let tainted = StockNode { taints: vec![taint.clone()], ..node("a", Some("container"), &[(GPU, "4")]) };
+    let cordoned = StockNode { unschedulable: true, ..node("b", Some("container"), &[(GPU, "4")]) };
+    let broken = StockNode { ready: false, ..node("c", Some("container"), &[(GPU, "4")]) };
     let told = explained(vec![tainted.clone(), cordoned, broken], &[], &pod("job", GPU, "1"));
     assert_eq!(told.outlook, Outlook::Stuck);
     says(&told.helps, &["uncordon", "toleration of dedicated=vm:NoSchedule", "not ready"]);
@@ -290,11 +293,12 @@ fn closed_nodes_are_told_with_what_closes_them() {
         (Some("other"), None, None, false),
     ] {
         let toleration = Toleration { key: key.map(str::to_owned), value: value.map(str::to_owned), effect };
-        let tolerant = Pod { tolerations: vec![toleration.clone()], ..pod("job", GPU, "1") };
+        let tolerant = StockPod { tolerations: vec![toleration.clone()], ..pod("job", GPU, "1") };
         let outlook = explained(vec![tainted.clone()], &[], &tolerant).outlook;
         assert_eq!(outlook, if tolerated { Outlook::Fits } else { Outlook::Stuck }, "{toleration:?}");
     }
-    let soft = Node { taints: vec![Taint { effect: TaintEffect::PreferNoSchedule, ..taint }], ..tainted };
+    let soft =
+        StockNode { taints: vec![Taint { effect: TaintEffect::PreferNoSchedule, ..taint }], ..tainted };
     assert_eq!(explained(vec![soft], &[], &pod("job", GPU, "1")).outlook, Outlook::Fits);
 }
 
@@ -308,7 +312,7 @@ fn node_affinity_is_read_as_the_scheduler_reads_it() {
     let mut labelled = node("a", Some("container"), &[(GPU, "4")]);
     labelled.labels.insert("cards".to_owned(), "4".to_owned());
     let fits = |terms: Vec<Vec<Requirement>>| {
-        let picky = Pod { node_affinity: Some(terms), ..pod("job", GPU, "1") };
+        let picky = StockPod { node_affinity: Some(terms), ..pod("job", GPU, "1") };
         explained(vec![labelled.clone()], &[], &picky).outlook == Outlook::Fits
     };
     for (requirement, holds) in [
@@ -339,7 +343,7 @@ fn node_affinity_is_read_as_the_scheduler_reads_it() {
 #[test]
 fn a_node_that_lacks_something_else_or_takes_no_more_pods_is_told_so() {
     let nodes = vec![node("a", Some("container"), &[("cpu", "1"), (GPU, "4")])];
-    let hungry = Pod { requests: amounts(&[("cpu", "2"), (GPU, "1")]), ..pod("job", GPU, "1") };
+    let hungry = StockPod { requests: amounts(&[("cpu", "2"), (GPU, "1")]), ..pod("job", GPU, "1") };
     let told = explained(nodes, &[], &hungry);
     says(&told.why, &["is left, but the nodes that have it lack something else"]);
     assert_eq!(told.excluded[0].0, "does not have so much cpu");
@@ -350,10 +354,10 @@ fn a_node_that_lacks_something_else_or_takes_no_more_pods_is_told_so() {
 
 #[test]
 fn pods_that_do_not_wait_are_told_so() {
-    let outlook = |asked: Pod| explained(lab_nodes(), &[], &asked).outlook;
+    let outlook = |asked: StockPod| explained(lab_nodes(), &[], &asked).outlook;
     assert_eq!(outlook(on("lab-node-0", pod("a", GPU, "1"))), Outlook::Placed);
-    assert_eq!(outlook(Pod { phase: Phase::Finished, ..pod("a", GPU, "1") }), Outlook::Placed);
-    assert_eq!(outlook(Pod { gates: vec!["quota".to_owned()], ..pod("a", GPU, "1") }), Outlook::Gated);
+    assert_eq!(outlook(StockPod { phase: PodPhase::Finished, ..pod("a", GPU, "1") }), Outlook::Placed);
+    assert_eq!(outlook(StockPod { gates: vec!["quota".to_owned()], ..pod("a", GPU, "1") }), Outlook::Gated);
     assert_eq!(outlook(pod("a", GPU, "1")), Outlook::Fits);
     assert_eq!(outlook(pod("a", "cpu", "100")), Outlook::Stuck);
 }

@@ -2,15 +2,15 @@
 //! rules answer it. Rows 16, 25, 31 and 35 are in `stock.rs`.
 #![allow(clippy::expect_used, reason = "a test that cannot set itself up has failed")]
 
-use gpupool_core::checker::{Code, Judgement, NodeFacts, Rules, judge};
-use gpupool_core::names::{Kind, classify, is_raw_pci_id, nearest::nearest, plugin};
-use gpupool_core::node_use::{Finding, NodeLabels, NodeUse, Settings, decide};
+use gpupool_core::checker::{Code, JudgedNode, Judgement, Rules, judge};
+use gpupool_core::names::{ResourceKind, classify, is_raw_pci_id, nearest::nearest, plugin};
+use gpupool_core::node_use::{Finding, NodeLabels, NodeUse, OperatorSettings, decide};
 use gpupool_core::quantity::Quantity;
 
 fn judged(rules: Rules, label: &str, advertised: &[(&str, u32)]) -> Judgement {
     let resources: Vec<(&str, Quantity)> =
         advertised.iter().map(|&(name, count)| (name, Quantity::whole_units(count))).collect();
-    let facts = NodeFacts {
+    let facts = JudgedNode {
         label: Some(label),
         vgpu_config: None,
         allocatable: Some(&resources),
@@ -25,7 +25,7 @@ fn reason(rules: Rules, label: &str, advertised: &[(&str, u32)]) -> String {
 
 #[test]
 fn row_07_an_unlabelled_node_in_a_sandbox_cluster_is_told_which_default_it_gets() {
-    let settings = Settings { enabled: true, default_workload: Some("vm-passthrough") };
+    let settings = OperatorSettings { enabled: true, default_workload: Some("vm-passthrough") };
     let decision = decide(settings, NodeLabels { gpu_present: true, workload: None }).expect("has a GPU");
     assert_eq!(decision.finding, Some(Finding::NoLabel { taken: NodeUse::VmPassthrough }));
 }
@@ -49,7 +49,7 @@ fn rows_11_and_13_a_wrong_entry_of_the_pci_table_is_warned_of() {
 #[test]
 fn rows_12_and_14_a_raw_pci_id_is_a_passthrough_card_with_a_warning() {
     for raw in ["nvidia.com/2571", "nvidia.com/2235"] {
-        assert!(is_raw_pci_id(raw) && classify(raw) == Kind::Passthrough, "{raw}");
+        assert!(is_raw_pci_id(raw) && classify(raw) == ResourceKind::Passthrough, "{raw}");
         assert_eq!(judged(Rules::Strict, "vm-passthrough", &[(raw, 1)]).warnings.len(), 1, "{raw}");
     }
 }
@@ -74,8 +74,8 @@ fn row_18_the_container_name_on_a_passthrough_node_is_explained() {
 
 #[test]
 fn row_19_a_profile_and_a_card_are_told_apart_by_their_names_alone() {
-    assert_eq!(classify("nvidia.com/GRID_P40-1Q"), Kind::Vgpu);
-    assert_eq!(classify("nvidia.com/GP102GL_TESLA_P40"), Kind::Passthrough);
+    assert_eq!(classify("nvidia.com/GRID_P40-1Q"), ResourceKind::Vgpu);
+    assert_eq!(classify("nvidia.com/GP102GL_TESLA_P40"), ResourceKind::Passthrough);
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn row_27_stale_slices_beside_whole_cards_are_more_than_one_resource() {
 #[test]
 fn row_28_a_plugin_that_went_is_told_from_one_that_never_came() {
     let (none, some) = ([("nvidia.com/gpu", Quantity::ZERO)], [("nvidia.com/gpu", Quantity::whole_units(4))]);
-    let facts = NodeFacts {
+    let facts = JudgedNode {
         label: Some("container"),
         allocatable: Some(&none),
         capacity: Some(&some),
-        ..NodeFacts::default()
+        ..JudgedNode::default()
     };
     let gone = judge(Rules::Strict, facts).expect("labelled").mismatch.expect("a mismatch").to_string();
     let never = reason(Rules::Strict, "container", &[("nvidia.com/gpu", 0)]);
@@ -121,7 +121,7 @@ fn row_32_a_sound_function_beside_its_card_is_no_second_model() {
 #[test]
 fn row_37_another_profile_than_the_configured_one_is_found() {
     let made = [("nvidia.com/NVIDIA_A100-1-5C", Quantity::whole_units(7))];
-    let facts = NodeFacts {
+    let facts = JudgedNode {
         label: Some("vm-vgpu"),
         vgpu_config: Some("A100-1-5CME"),
         allocatable: Some(&made),

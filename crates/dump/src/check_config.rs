@@ -7,7 +7,7 @@ mod report;
 
 use std::io::Read;
 
-use gpupool_core::checker::{self, NodeFacts, Rules};
+use gpupool_core::checker::{self, JudgedNode, Rules};
 use gpupool_core::node_use::LABEL;
 use gpupool_core::one_line::one_line;
 
@@ -34,7 +34,7 @@ fn judge(node: &CheckedNode<'_>, report: &mut Report) -> Result<(), ObjectError>
         // Not judged, so an oddity in it is no reason to refuse the dump.
         let seen = allocatable.or(capacity).map(|resources| resources.quantities().unwrap_or_default());
         let seen = seen.unwrap_or_default();
-        let facts = NodeFacts { allocatable: Some(&seen), ..NodeFacts::default() };
+        let facts = JudgedNode { allocatable: Some(&seen), ..JudgedNode::default() };
         report.unlabelled(name, !checker::advertised(facts).is_empty());
         return Ok(());
     };
@@ -48,7 +48,7 @@ fn judge(node: &CheckedNode<'_>, report: &mut Report) -> Result<(), ObjectError>
         }
         Err(what) => return Err(named(what)),
     };
-    let facts = NodeFacts {
+    let facts = JudgedNode {
         label: Some(label),
         vgpu_config: node.label(checker::VGPU_CONFIG_LABEL),
         allocatable: allocatable.as_deref(),

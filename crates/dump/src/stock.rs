@@ -9,7 +9,7 @@ mod taint_effect;
 
 use std::io::Read;
 
-use gpupool_core::stock::{Node, Pod};
+use gpupool_core::stock::{StockNode, StockPod};
 
 use crate::document;
 use crate::error::DumpError;
@@ -17,7 +17,7 @@ use crate::error::DumpError;
 /// Reads a dump of nodes, in the order in which they stand there.
 ///
 /// Nothing that `each` was given means anything until the whole dump has been read: a cut dump shows only then.
-pub fn read_nodes(source: impl Read, mut each: impl FnMut(Node)) -> Result<(), DumpError> {
+pub fn read_nodes(source: impl Read, mut each: impl FnMut(StockNode)) -> Result<(), DumpError> {
     document::read::<node::StockNodes>(source, &mut |object| {
         each(object.into_node()?);
         Ok(())
@@ -25,8 +25,8 @@ pub fn read_nodes(source: impl Read, mut each: impl FnMut(Node)) -> Result<(), D
 }
 
 /// Reads a dump of pods, as [`read_nodes`] reads one of nodes.
-pub fn read_pods(source: impl Read, mut each: impl FnMut(Pod)) -> Result<(), DumpError> {
-    document::read::<pod::StockPods>(source, &mut |object| {
+pub fn read_pods(source: impl Read, mut each: impl FnMut(StockPod)) -> Result<(), DumpError> {
+    document::read::<pod::Pods>(source, &mut |object| {
         each(object.into_pod()?);
         Ok(())
     })

@@ -2,18 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use gpupool_core::checker::Rules;
-use gpupool_core::stock::{Node, Phase, Pod};
+use gpupool_core::stock::{PodPhase, StockNode, StockPod};
 use gpupool_dump::check_config::check;
 use gpupool_dump::stock::{read_nodes, read_pods};
 use gpupool_dump::{DocumentFault, DumpError, ObjectError, TextFault};
 
-fn nodes(text: &str) -> Result<Vec<Node>, DumpError> {
+fn nodes(text: &str) -> Result<Vec<StockNode>, DumpError> {
     let mut nodes = Vec::new();
     read_nodes(text.as_bytes(), |node| nodes.push(node))?;
     Ok(nodes)
 }
 
-fn pods(text: &str) -> Result<Vec<Pod>, DumpError> {
+fn pods(text: &str) -> Result<Vec<StockPod>, DumpError> {
     let mut pods = Vec::new();
     read_pods(text.as_bytes(), |pod| pods.push(pod))?;
     Ok(pods)
@@ -38,7 +38,7 @@ fn a_pod_asks_for_its_limits_where_it_states_no_requests() {
                 limits: {nvidia.com/gpu: 2, cpu: 4}\n      requests: {cpu: 500m}\nstatus: {phase: Running}\n";
     let pods = pods(text).unwrap();
     assert_eq!((pods[0].namespace.as_str(), pods[0].name.as_str()), ("default", "p"));
-    assert_eq!((pods[0].node.as_deref(), pods[0].phase), (Some("n"), Phase::Running));
+    assert_eq!((pods[0].node.as_deref(), pods[0].phase), (Some("n"), PodPhase::Running));
     assert_eq!(pods[0].requests["nvidia.com/gpu"].to_string(), "2");
     assert_eq!(pods[0].requests["cpu"].to_string(), "500m");
 }

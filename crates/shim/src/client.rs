@@ -3,7 +3,7 @@
 //! Pure but for [`Surroundings`], which stands for the socket, the clock and standard error. It decides what is said
 //! and how often; it knows nothing of CUDA.
 
-use gpupool_wire::message::{Acquire, Hello, Message, Reason, decode};
+use gpupool_wire::message::{Acquire, Hello, Message, RefusalReason, decode};
 use gpupool_wire::{CardUuid, NO_CARD};
 use zerocopy::IntoBytes;
 
@@ -83,7 +83,7 @@ pub(crate) enum Failure {
     /// The agent is not there, and the caller would not wait.
     Away,
     /// The agent said no; it was told to the user already.
-    Refused(Reason),
+    Refused(RefusalReason),
     /// This process may not make a socket, or has no room for one or for the pages. Waiting would not help.
     Unable,
 }

@@ -5,7 +5,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{CardUuid, text};
+use crate::text;
+use crate::uuid::CardUuid;
 
 /// First four bytes of the table.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPCT");

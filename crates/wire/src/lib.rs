@@ -16,19 +16,18 @@
 
 #![cfg_attr(not(test), no_std)]
 
-mod atomic;
-pub mod bucket;
 pub mod cards;
 pub mod ledger;
 pub mod limits;
 pub mod message;
+
+pub mod bucket;
 mod text;
 
-/// A card's identity, as the driver gives it: 16 bytes, all zero meaning "none".
-pub type CardUuid = [u8; 16];
+mod atomic;
+mod uuid;
 
-/// The uuid that stands for "no card".
-pub const NO_CARD: CardUuid = [0; 16];
+pub use uuid::{CardUuid, NO_CARD};
 
 /// Environment variable that names the agent's socket; it wins over every default.
 pub const SOCKET_VARIABLE: &str = "GPUPOOL_SOCKET";

@@ -9,12 +9,13 @@
 //! | shim → agent | [`Hello`] | [`Welcome`] or [`Refused`] |
 //! | shim → agent | [`Acquire`] | [`Granted`] when the pod's turn has come, or [`Refused`] |
 //! | shim → agent | [`Release`] | nothing |
-//! | both ways | [`Kind::Control`] | JSON, which this room does not read |
+//! | both ways | [`FrameKind::Control`] | JSON, which this room does not read |
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{CardUuid, text};
+use crate::text;
+use crate::uuid::CardUuid;
 
 /// First four bytes of every frame: "GPOL" in the order of the bytes.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPOL");
@@ -34,7 +35,7 @@ pub const MAX_POD_NAME: usize = 320;
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum FrameKind {
     /// A person's or tool's request to the agent, or the answer: JSON follows the header.
     Control = 0,
     /// [`Hello`].
@@ -51,7 +52,7 @@ pub enum Kind {
     Release = 6,
 }
 
-impl Kind {
+impl FrameKind {
     /// The kind with this number, if there is one.
     pub const fn from_number(number: u16) -> Option<Self> {
         Some(match number {
@@ -78,7 +79,7 @@ pub struct Header {
 
 impl Header {
     /// The header of a frame of this kind.
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: FrameKind) -> Self {
         Self { magic: U32::new(MAGIC), version: U16::new(VERSION), kind: U16::new(kind as u16) }
     }
 }
@@ -101,7 +102,7 @@ impl Hello {
     /// A process that holds nothing yet. `card` is the one it was given earlier in its life, or [`crate::NO_CARD`].
     pub const fn fresh(card: CardUuid) -> Self {
         Self {
-            header: Header::new(Kind::Hello),
+            header: Header::new(FrameKind::Hello),
             resume: U64::ZERO,
             card,
             slot: U32::new(u32::MAX),
@@ -153,7 +154,7 @@ impl Welcome {
     /// Tells a process its slot in the ledger (an index) and the pod it belongs to.
     pub fn new(slot: u32, pod: &str) -> Self {
         Self {
-            header: Header::new(Kind::Welcome),
+            header: Header::new(FrameKind::Welcome),
             slot: U32::new(slot),
             reserved: U32::ZERO,
             pod: text::pack(pod),
@@ -171,10 +172,10 @@ impl Welcome {
     }
 }
 
-/// Why the agent refuses. Numbers are part of the protocol; a shim takes an unknown one as [`Reason::Other`].
+/// Why the agent refuses. Numbers are part of the protocol; a shim takes an unknown one as [`RefusalReason::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Reason {
+pub enum RefusalReason {
     /// Anything that needs no number of its own; the sentence says it.
     Other = 0,
     /// The caller belongs to no pod that the agent knows.
@@ -191,7 +192,7 @@ pub enum Reason {
     Stopped = 6,
 }
 
-impl Reason {
+impl RefusalReason {
     /// The reason with this number.
     pub const fn from_number(number: u32) -> Self {
         match number {
@@ -217,17 +218,17 @@ pub struct Refused {
 
 impl Refused {
     /// A refusal; a sentence over [`MAX_SENTENCE`] bytes is cut.
-    pub fn new(reason: Reason, sentence: &str) -> Self {
+    pub fn new(reason: RefusalReason, sentence: &str) -> Self {
         Self {
-            header: Header::new(Kind::Refused),
+            header: Header::new(FrameKind::Refused),
             reason: U32::new(reason as u32),
             sentence: text::pack(sentence),
         }
     }
 
     /// Why.
-    pub const fn reason(&self) -> Reason {
-        Reason::from_number(self.reason.get())
+    pub const fn reason(&self) -> RefusalReason {
+        RefusalReason::from_number(self.reason.get())
     }
 
     /// The sentence for the user.
@@ -254,7 +255,7 @@ pub struct Acquire {
 impl Acquire {
     /// Any card, or with `only` other than [`crate::NO_CARD`] that one: a process keeps its first card.
     pub const fn new(only: CardUuid) -> Self {
-        Self { header: Header::new(Kind::Acquire), only }
+        Self { header: Header::new(FrameKind::Acquire), only }
     }
 
     /// The one card that will do, or [`crate::NO_CARD`] for any.
@@ -278,7 +279,7 @@ impl Granted {
     /// A lease (id never 0) of the card at `index` of the card table.
     pub const fn new(lease: u64, card: CardUuid, index: u32) -> Self {
         Self {
-            header: Header::new(Kind::Granted),
+            header: Header::new(FrameKind::Granted),
             lease: U64::new(lease),
             card,
             index: U32::new(index),
@@ -314,7 +315,7 @@ pub struct Release {
 impl Release {
     /// The frame.
     pub const fn new() -> Self {
-        Self { header: Header::new(Kind::Release) }
+        Self { header: Header::new(FrameKind::Release) }
     }
 }
 
@@ -370,12 +371,12 @@ pub enum DecodeError {
     Version(u16),
     /// No such kind.
     #[error("frames of kind {0} are unknown here")]
-    Kind(u16),
+    UnknownKind(u16),
     /// The length is wrong for the kind.
     #[error("a frame of kind {kind:?} cannot be {length} bytes long")]
     Length {
         /// The kind that the header names.
-        kind: Kind,
+        kind: FrameKind,
         /// The packet's length in bytes.
         length: usize,
     },
@@ -391,19 +392,19 @@ pub fn decode(packet: &[u8]) -> Result<Message<'_>, DecodeError> {
         return Err(DecodeError::Version(header.version.get()));
     }
     let number = header.kind.get();
-    let kind = Kind::from_number(number).ok_or(DecodeError::Kind(number))?;
+    let kind = FrameKind::from_number(number).ok_or(DecodeError::UnknownKind(number))?;
     Ok(match kind {
-        Kind::Control => Message::Control(body),
-        Kind::Hello => Message::Hello(whole(packet, kind)?),
-        Kind::Welcome => Message::Welcome(whole(packet, kind)?),
-        Kind::Refused => Message::Refused(whole(packet, kind)?),
-        Kind::Acquire => Message::Acquire(whole(packet, kind)?),
-        Kind::Granted => Message::Granted(whole(packet, kind)?),
-        Kind::Release => Message::Release(whole(packet, kind)?),
+        FrameKind::Control => Message::Control(body),
+        FrameKind::Hello => Message::Hello(whole(packet, kind)?),
+        FrameKind::Welcome => Message::Welcome(whole(packet, kind)?),
+        FrameKind::Refused => Message::Refused(whole(packet, kind)?),
+        FrameKind::Acquire => Message::Acquire(whole(packet, kind)?),
+        FrameKind::Granted => Message::Granted(whole(packet, kind)?),
+        FrameKind::Release => Message::Release(whole(packet, kind)?),
     })
 }
 
-fn whole<T>(packet: &[u8], kind: Kind) -> Result<&T, DecodeError>
+fn whole<T>(packet: &[u8], kind: FrameKind) -> Result<&T, DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
 {

@@ -1,5 +1,5 @@
-//! The simulated cards as this process has them: what the environment orders, which cards are visible, what they say of
-//! themselves, and the queue of work of each.
+//! The simulated cards as this process has them: what environment variables set, which cards are visible, what they
+//! say of themselves, and the queue of work of each.
 //!
 //! This room must not know CUDA's objects: it deals in cards, bytes and nanoseconds.
 

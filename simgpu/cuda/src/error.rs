@@ -1,5 +1,20 @@
 //! `CUresult`: what a call answers that fails.
 
+use gpupool_nvidia::cuda::{
+    CUDA_ERROR_CAPTURED_EVENT, CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
+    CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_FILE_NOT_FOUND, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+    CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_DEVICE,
+    CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX,
+    CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, CUDA_ERROR_INVALID_RESOURCE_TYPE, CUDA_ERROR_INVALID_VALUE,
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_DEVICE,
+    CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_ERROR_OPERATING_SYSTEM, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_ERROR_STREAM_CAPTURE_MERGE, CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_SYSTEM_NOT_READY,
+    CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY, CUDA_ERROR_UNSUPPORTED_LIMIT,
+};
 use simgpu_device::TakeError;
 
 /// A `CUresult` other than success.
@@ -7,47 +22,47 @@ use simgpu_device::TakeError;
 pub(crate) struct CuError(pub(crate) i32);
 
 /// What a driver call answers.
-pub(crate) type Res<T = ()> = Result<T, CuError>;
+pub(crate) type CuResult<T = ()> = Result<T, CuError>;
 
 impl CuError {
-    pub(crate) const INVALID_VALUE: Self = Self(1);
-    pub(crate) const OUT_OF_MEMORY: Self = Self(2);
-    pub(crate) const NOT_INITIALIZED: Self = Self(3);
-    pub(crate) const DEVICE_UNAVAILABLE: Self = Self(46);
-    pub(crate) const NO_DEVICE: Self = Self(100);
-    pub(crate) const INVALID_DEVICE: Self = Self(101);
-    pub(crate) const INVALID_IMAGE: Self = Self(200);
-    pub(crate) const INVALID_CONTEXT: Self = Self(201);
-    pub(crate) const NO_BINARY_FOR_GPU: Self = Self(209);
-    pub(crate) const UNSUPPORTED_LIMIT: Self = Self(215);
-    pub(crate) const INVALID_PTX: Self = Self(218);
-    pub(crate) const UNSUPPORTED_EXEC_AFFINITY: Self = Self(224);
-    pub(crate) const FILE_NOT_FOUND: Self = Self(301);
-    pub(crate) const OPERATING_SYSTEM: Self = Self(304);
-    pub(crate) const INVALID_HANDLE: Self = Self(400);
-    pub(crate) const ILLEGAL_STATE: Self = Self(401);
-    pub(crate) const NOT_FOUND: Self = Self(500);
-    pub(crate) const NOT_READY: Self = Self(600);
-    pub(crate) const LAUNCH_OUT_OF_RESOURCES: Self = Self(701);
-    pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
-    pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(709);
-    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(712);
-    pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(713);
-    pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: Self = Self(720);
-    pub(crate) const NOT_SUPPORTED: Self = Self(801);
-    pub(crate) const SYSTEM_NOT_READY: Self = Self(802);
-    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(900);
-    pub(crate) const STREAM_CAPTURE_INVALIDATED: Self = Self(901);
-    pub(crate) const STREAM_CAPTURE_MERGE: Self = Self(902);
-    pub(crate) const STREAM_CAPTURE_UNMATCHED: Self = Self(903);
-    pub(crate) const STREAM_CAPTURE_UNJOINED: Self = Self(904);
-    pub(crate) const STREAM_CAPTURE_ISOLATION: Self = Self(905);
-    pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(906);
-    pub(crate) const CAPTURED_EVENT: Self = Self(907);
-    pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(910);
-    pub(crate) const INVALID_RESOURCE_TYPE: Self = Self(914);
-    pub(crate) const INVALID_RESOURCE_CONFIGURATION: Self = Self(915);
-    pub(crate) const UNKNOWN: Self = Self(999);
+    pub(crate) const INVALID_VALUE: Self = Self(CUDA_ERROR_INVALID_VALUE);
+    pub(crate) const OUT_OF_MEMORY: Self = Self(CUDA_ERROR_OUT_OF_MEMORY);
+    pub(crate) const NOT_INITIALIZED: Self = Self(CUDA_ERROR_NOT_INITIALIZED);
+    pub(crate) const DEVICE_UNAVAILABLE: Self = Self(CUDA_ERROR_DEVICE_UNAVAILABLE);
+    pub(crate) const NO_DEVICE: Self = Self(CUDA_ERROR_NO_DEVICE);
+    pub(crate) const INVALID_DEVICE: Self = Self(CUDA_ERROR_INVALID_DEVICE);
+    pub(crate) const INVALID_IMAGE: Self = Self(CUDA_ERROR_INVALID_IMAGE);
+    pub(crate) const INVALID_CONTEXT: Self = Self(CUDA_ERROR_INVALID_CONTEXT);
+    pub(crate) const NO_BINARY_FOR_GPU: Self = Self(CUDA_ERROR_NO_BINARY_FOR_GPU);
+    pub(crate) const UNSUPPORTED_LIMIT: Self = Self(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    pub(crate) const INVALID_PTX: Self = Self(CUDA_ERROR_INVALID_PTX);
+    pub(crate) const UNSUPPORTED_EXEC_AFFINITY: Self = Self(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    pub(crate) const FILE_NOT_FOUND: Self = Self(CUDA_ERROR_FILE_NOT_FOUND);
+    pub(crate) const OPERATING_SYSTEM: Self = Self(CUDA_ERROR_OPERATING_SYSTEM);
+    pub(crate) const INVALID_HANDLE: Self = Self(CUDA_ERROR_INVALID_HANDLE);
+    pub(crate) const ILLEGAL_STATE: Self = Self(CUDA_ERROR_ILLEGAL_STATE);
+    pub(crate) const NOT_FOUND: Self = Self(CUDA_ERROR_NOT_FOUND);
+    pub(crate) const NOT_READY: Self = Self(CUDA_ERROR_NOT_READY);
+    pub(crate) const LAUNCH_OUT_OF_RESOURCES: Self = Self(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    pub(crate) const PEER_ACCESS_UNSUPPORTED: Self = Self(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    pub(crate) const CONTEXT_IS_DESTROYED: Self = Self(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Self = Self(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    pub(crate) const HOST_MEMORY_NOT_REGISTERED: Self = Self(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: Self = Self(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    pub(crate) const NOT_SUPPORTED: Self = Self(CUDA_ERROR_NOT_SUPPORTED);
+    pub(crate) const SYSTEM_NOT_READY: Self = Self(CUDA_ERROR_SYSTEM_NOT_READY);
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Self = Self(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    pub(crate) const STREAM_CAPTURE_INVALIDATED: Self = Self(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    pub(crate) const STREAM_CAPTURE_MERGE: Self = Self(CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    pub(crate) const STREAM_CAPTURE_UNMATCHED: Self = Self(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    pub(crate) const STREAM_CAPTURE_UNJOINED: Self = Self(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    pub(crate) const STREAM_CAPTURE_ISOLATION: Self = Self(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    pub(crate) const CAPTURED_EVENT: Self = Self(CUDA_ERROR_CAPTURED_EVENT);
+    pub(crate) const GRAPH_EXEC_UPDATE_FAILURE: Self = Self(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    pub(crate) const INVALID_RESOURCE_TYPE: Self = Self(CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    pub(crate) const INVALID_RESOURCE_CONFIGURATION: Self = Self(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    pub(crate) const UNKNOWN: Self = Self(CUDA_ERROR_UNKNOWN);
 }
 
 /// A lost card answers `CUDA_ERROR_DEVICE_UNAVAILABLE`, which the header describes as "the requested device is

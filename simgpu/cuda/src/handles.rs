@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     sync::{read, write},
 };
 
@@ -48,7 +48,7 @@ impl<T> Registry<T> {
     }
 
     /// The object, or `CUDA_ERROR_INVALID_HANDLE`.
-    pub(crate) fn get(&self, handle: Handle) -> Res<Arc<T>> {
+    pub(crate) fn get(&self, handle: Handle) -> CuResult<Arc<T>> {
         self.find(handle).ok_or(CuError::INVALID_HANDLE)
     }
 
@@ -58,7 +58,7 @@ impl<T> Registry<T> {
     }
 
     /// Takes the object out, or `CUDA_ERROR_INVALID_HANDLE`.
-    pub(crate) fn remove(&self, handle: Handle) -> Res<Arc<T>> {
+    pub(crate) fn remove(&self, handle: Handle) -> CuResult<Arc<T>> {
         write(&self.0).remove(&handle).ok_or(CuError::INVALID_HANDLE)
     }
 

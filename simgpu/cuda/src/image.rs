@@ -7,7 +7,7 @@ mod ptx;
 
 use std::ffi::{CStr, CString, c_void};
 
-use crate::error::{CuError, Res};
+use crate::error::{CuError, CuResult};
 
 /// One entry point.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,7 @@ const fn runs_on(code: u32, card: u32) -> bool {
 impl Image {
     /// Reads code that is to run on a card of architecture `card`. Fails with the driver's codes: an image that is
     /// none, PTX that is none, nothing in it for that card.
-    pub(crate) fn parse(bytes: &[u8], card: u32) -> Res<Self> {
+    pub(crate) fn parse(bytes: &[u8], card: u32) -> CuResult<Self> {
         if bytes.starts_with(&fatbin::MAGIC) {
             return fatbin::parse(bytes, card);
         }
@@ -95,7 +95,7 @@ impl Image {
     /// # Safety
     /// `start` is null or leads to PTX that ends with a zero byte, a whole cubin, a whole fat binary, or the wrapper
     /// that the compiler puts around one.
-    pub(crate) unsafe fn at(start: *const c_void, card: u32) -> Res<Self> {
+    pub(crate) unsafe fn at(start: *const c_void, card: u32) -> CuResult<Self> {
         if start.is_null() {
             return Err(CuError::INVALID_VALUE);
         }

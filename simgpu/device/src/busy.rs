@@ -10,13 +10,13 @@ const BUCKET_NS: u64 = 50_000_000;
 /// Buckets of a ring: the last second and 2.2 seconds of work that is already booked.
 const BUCKETS: usize = 64;
 
-/// Busy time in buckets of 50 ms. A word holds the bucket's number (upper half) and its busy nanoseconds (lower half),
-/// so that an outdated word is told from a current one without any clean-up.
+/// Busy time in buckets of 50 ms. A word holds the bucket's number (upper half) and its busy nanoseconds (lower
+/// half), so that an outdated word is told from a current one without any clean-up.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Ring([AtomicU64; BUCKETS]);
+pub(crate) struct BusyTime([AtomicU64; BUCKETS]);
 
-impl Ring {
+impl BusyTime {
     /// Counts `[start, end)` as busy.
     pub(crate) fn add(&self, start: u64, end: u64) {
         let mut from = start;
@@ -105,8 +105,8 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn ring() -> Ring {
-        Ring([const { AtomicU64::new(0) }; BUCKETS])
+    fn ring() -> BusyTime {
+        BusyTime([const { AtomicU64::new(0) }; BUCKETS])
     }
 
     #[test]

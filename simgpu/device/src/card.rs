@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::{
     identity::{PciAddress, Uuid},
     layout::CardState,
-    locks::Holder,
+    locks::SlotHolder,
     machine::Machine,
     memory::{GRANULE, amount, used},
     model::{MODELS, Model},
@@ -88,8 +88,8 @@ impl Card {
         self.processes_since(0)
     }
 
-    /// As [`Self::processes`], with utilisation measured from `since` (nanoseconds of [`now_ns`]) if that is less than
-    /// a second ago.
+    /// As [`Self::processes`], with utilisation measured from `since` (nanoseconds of [`now_ns`]) if that is less
+    /// than a second ago.
     pub fn processes_since(&self, since: u64) -> Vec<ProcessUse> {
         let now = now_ns();
         let cells = self.machine.cells(self.index);
@@ -104,7 +104,7 @@ impl Card {
                 if contexts == 0 && memory == 0 {
                     return None;
                 }
-                let Holder::Process(pid) = self.machine.holder(slot) else { return None };
+                let SlotHolder::Process(pid) = self.machine.holder(slot) else { return None };
                 Some(ProcessUse { pid, memory, contexts, utilisation: cell.busy.percent_since(since, now) })
             })
             .collect()

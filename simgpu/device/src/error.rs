@@ -18,7 +18,7 @@ pub enum Error {
     },
     /// The file is something else.
     #[error("{} is not a state file of simulated GPUs; point SIMGPU_STATE at another path", path.display())]
-    Foreign {
+    NotAStateFile {
         /// The file found there.
         path: PathBuf,
     },

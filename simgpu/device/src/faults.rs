@@ -31,24 +31,24 @@ pub enum Fault {
 }
 
 #[derive(Debug)]
-struct Order {
+struct FaultOrder {
     fault: Fault,
     /// Only this call, counted from 1; `None` means every call.
     call: Option<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
-    orders: Vec<Order>,
+struct CallFaults {
+    orders: Vec<FaultOrder>,
     calls: AtomicU64,
 }
 
 /// The faults ordered for this process. Written as a list: `cuMemAlloc_v2=2@3` (the third call answers 2),
-/// `cuInit=100` (every call answers 100), `cuLaunchKernel=lose@5`, `cuCtxCreate_v4=slow:100ms`, `driver=11040` (pretend
-/// that older driver), `extra=cuFutureCall` (pretend that newer name).
+/// `cuInit=100` (every call answers 100), `cuLaunchKernel=lose@5`, `cuCtxCreate_v4=slow:100ms`, `driver=11040`
+/// (pretend that older driver), `extra=cuFutureCall` (pretend that newer name).
 #[derive(Debug, Default)]
 pub struct Faults {
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, CallFaults>,
     driver: Option<i32>,
     extra: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Faults {
             None if what == "lose" => Fault::Lose,
             None => Fault::Answer(what.parse().ok()?),
         };
-        self.entries.entry(name.to_owned()).or_default().orders.push(Order { fault, call });
+        self.entries.entry(name.to_owned()).or_default().orders.push(FaultOrder { fault, call });
         Some(())
     }
 
@@ -97,7 +97,7 @@ impl Faults {
     }
 
     /// The driver version to pretend, if one was ordered (1000 × major + 10 × minor).
-    pub const fn driver(&self) -> Option<i32> {
+    pub const fn driver_version(&self) -> Option<i32> {
         self.driver
     }
 
@@ -107,7 +107,7 @@ impl Faults {
     }
 
     /// Counts a call of the exported function `name` and says what it has to suffer.
-    pub fn strike(&self, name: &str) -> Option<Fault> {
+    pub fn fault_for_call(&self, name: &str) -> Option<Fault> {
         let entry = self.entries.get(name)?;
         let call = entry.calls.fetch_add(1, Relaxed) + 1;
         entry
@@ -142,24 +142,24 @@ mod tests {
     #[test]
     fn a_numbered_order_strikes_that_call_only() {
         let faults = Faults::parse("cuMemAlloc_v2=2@3,cuInit=100").unwrap();
-        let struck: Vec<_> = (0..4).map(|_| faults.strike("cuMemAlloc_v2")).collect();
+        let struck: Vec<_> = (0..4).map(|_| faults.fault_for_call("cuMemAlloc_v2")).collect();
         assert_eq!(struck, [None, None, Some(Fault::Answer(2)), None]);
-        assert_eq!(faults.strike("cuInit"), Some(Fault::Answer(100)));
-        assert_eq!(faults.strike("cuInit"), Some(Fault::Answer(100)));
-        assert_eq!(faults.strike("cuMemFree_v2"), None);
+        assert_eq!(faults.fault_for_call("cuInit"), Some(Fault::Answer(100)));
+        assert_eq!(faults.fault_for_call("cuInit"), Some(Fault::Answer(100)));
+        assert_eq!(faults.fault_for_call("cuMemFree_v2"), None);
     }
 
     #[test]
     fn slowness_and_an_older_driver_can_be_ordered() {
         let faults = Faults::parse(" cuCtxCreate=slow:100ms , driver=11040").unwrap();
-        assert_eq!(faults.strike("cuCtxCreate"), Some(Fault::Slow(Duration::from_millis(100))));
-        assert_eq!(faults.driver(), Some(11040));
+        assert_eq!(faults.fault_for_call("cuCtxCreate"), Some(Fault::Slow(Duration::from_millis(100))));
+        assert_eq!(faults.driver_version(), Some(11040));
     }
 
     #[test]
     fn a_loss_and_a_name_of_the_future_can_be_ordered() {
         let faults = Faults::parse("cuLaunchKernel=lose@2,extra=cuFuture").unwrap();
-        let struck: Vec<_> = (0..3).map(|_| faults.strike("cuLaunchKernel")).collect();
+        let struck: Vec<_> = (0..3).map(|_| faults.fault_for_call("cuLaunchKernel")).collect();
         assert_eq!(struck, [None, Some(Fault::Lose), None]);
         assert!(faults.knows_extra("cuFuture") && !faults.knows_extra("cuPast"));
     }

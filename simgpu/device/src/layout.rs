@@ -1,11 +1,11 @@
 //! The shared file, byte by byte: a header, the cards, the process slots, one cell per card and slot, the segments.
 //!
-//! All words that change are atomics. A word that belongs to a process carries the process's tag in its upper bits, so
-//! that whoever cleans up after a dead process can't touch what its slot's next owner wrote.
+//! All words that change are atomics. A word that belongs to a process carries the process's tag in its upper bits,
+//! so that whoever cleans up after a dead process can't touch what its slot's next owner wrote.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::busy::Ring;
+use crate::busy::BusyTime;
 
 /// Most cards of one machine.
 pub const MAX_CARDS: usize = 32;
@@ -51,7 +51,7 @@ pub(crate) struct CardState {
     /// When all work booked so far ends, in nanoseconds of the machine's clock.
     pub(crate) free_at: AtomicU64,
     /// When the card was busy.
-    pub(crate) busy: Ring,
+    pub(crate) busy: BusyTime,
 }
 
 /// One process.
@@ -65,7 +65,7 @@ pub(crate) struct SlotState {
 /// What one process has of one card.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct HoldingState {
     /// Tagged: memory held, in granules.
     pub(crate) committed: AtomicU64,
     /// Tagged: memory asked for and not yet granted, in granules.
@@ -73,7 +73,7 @@ pub(crate) struct Cell {
     /// Tagged: live contexts.
     pub(crate) contexts: AtomicU64,
     /// When the card worked for this process.
-    pub(crate) busy: Ring,
+    pub(crate) busy: BusyTime,
 }
 
 /// Memory that several processes can hold. Changed under the lock of the file of bytes.
@@ -107,7 +107,7 @@ pub(crate) const fn cells_offset(cards: usize) -> usize {
 }
 
 pub(crate) const fn segments_offset(cards: usize) -> usize {
-    cells_offset(cards) + cards * MAX_PROCESSES * size_of::<Cell>()
+    cells_offset(cards) + cards * MAX_PROCESSES * size_of::<HoldingState>()
 }
 
 /// Size of a state file with that many cards, in bytes.

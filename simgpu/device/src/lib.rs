@@ -6,8 +6,10 @@
 //! The ground rules, which everything here obeys:
 //!
 //! - Any process may be killed at any instruction. Nothing is held across processes: no mutex lives in the shared
-//!   file, and every step is one atomic operation on a word that names its owner. Where that is not enough (memory that
-//!   processes share) there is a record lock, which the kernel drops with its owner, and every step can be gone on from.
+//!   file, and every step is one atomic operation on a word that names its owner. Where that is not enough (memory
+//! that
+//!   processes share) there is a record lock, which the kernel drops with its owner, and every step can be gone on
+//! from.
 //! - A process is alive as long as its POSIX record lock on the state file stands. The kernel drops the lock when
 //!   the process dies, and tells its pid in the reader's own namespace.
 //! - Closing *any* descriptor of the state file would drop the locks of the whole process, so once opened it is never
@@ -63,6 +65,6 @@ pub use machine::Machine;
 pub use memory::{GRANULE, round_up};
 pub use model::{MODELS, Model};
 pub use process::{Process, TakeError};
-pub use segment::{Counted, Segment};
+pub use segment::{Segment, SegmentCharge};
 pub use settings::MachineSettings;
 pub use time::{Booking, now_ns, sleep_until};

@@ -12,7 +12,7 @@ const JOINING: i64 = 1 << 41;
 
 /// Who holds a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum SlotHolder {
     /// Nobody: the slot was never used or its process is gone.
     Nobody,
     /// A live process; its pid in the asking process's namespace, `None` where it can't be seen from there.
@@ -34,18 +34,18 @@ fn slot_byte(slot: usize) -> i64 {
 }
 
 /// Who holds `slot`, the asking process included.
-pub(crate) fn holder(fd: RawFd, slot: usize) -> Holder {
+pub(crate) fn holder(fd: RawFd, slot: usize) -> SlotHolder {
     let mut answer = record(libc::F_WRLCK, slot_byte(slot));
     // SAFETY: fcntl reads and writes the structure it is given.
     let result = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut answer) };
     if result != 0 {
         // Better to keep a dead process's memory than to give away a live one's.
-        return Holder::Process(None);
+        return SlotHolder::Process(None);
     }
     if answer.l_type == i16::try_from(libc::F_UNLCK).unwrap_or_default() {
-        return Holder::Nobody;
+        return SlotHolder::Nobody;
     }
-    Holder::Process(u32::try_from(answer.l_pid).ok().filter(|&pid| pid != 0))
+    SlotHolder::Process(u32::try_from(answer.l_pid).ok().filter(|&pid| pid != 0))
 }
 
 /// Takes `slot` for this process unless another one holds it. The lock lasts until the process ends.

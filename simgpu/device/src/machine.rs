@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::{
     error::Error,
-    layout::{self, CardState, Cell, Header, MAX_PROCESSES, MAX_SEGMENTS, SegmentState, SlotState},
-    locks::{self, Holder},
+    layout::{self, CardState, Header, HoldingState, MAX_PROCESSES, MAX_SEGMENTS, SegmentState, SlotState},
+    locks::{self, SlotHolder},
     settings::MachineSettings,
     state_file::{self, SharedFile, StateFile},
 };
@@ -24,7 +24,8 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Opens the machine that the environment describes, making its state if there is none ([`MachineSettings::from_env`]).
+    /// Opens the machine that the environment describes, making its state if there is none
+    /// ([`MachineSettings::from_env`]).
     /// Fails when the file can't be opened or isn't a whole state file of this build.
     pub fn open_from_env() -> Result<Self, Error> {
         Self::open(&MachineSettings::from_env()?)
@@ -46,7 +47,7 @@ impl Machine {
         self.cards
     }
 
-    pub(crate) fn holder(&self, slot: usize) -> Holder {
+    pub(crate) fn holder(&self, slot: usize) -> SlotHolder {
         locks::holder(self.file.fd, slot)
     }
 
@@ -97,11 +98,11 @@ impl Machine {
     }
 
     /// The cells of one card, one per slot.
-    pub(crate) fn cells(&self, card: usize) -> &'static [Cell] {
+    pub(crate) fn cells(&self, card: usize) -> &'static [HoldingState] {
         debug_assert!(card < self.cards, "card {card} of {}", self.cards);
         // SAFETY: the file was checked to hold all cells of all cards.
         unsafe {
-            let first = self.file.base.byte_add(layout::cells_offset(self.cards)).cast::<Cell>();
+            let first = self.file.base.byte_add(layout::cells_offset(self.cards)).cast::<HoldingState>();
             std::slice::from_raw_parts(first.add(card * MAX_PROCESSES), MAX_PROCESSES)
         }
     }

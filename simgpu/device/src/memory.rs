@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use crate::layout::Cell;
+use crate::layout::HoldingState;
 
 /// Memory is given out in units of this many bytes.
 pub const GRANULE: u64 = 512;
@@ -32,7 +32,7 @@ pub(crate) struct SlotLost;
 
 /// Why memory was not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum TakeRefusal {
     NoMemory,
     SlotLost,
 }
@@ -57,7 +57,7 @@ pub(crate) fn change(word: &AtomicU64, tag: u64, by: i64) -> Result<(), SlotLost
     .map_err(|_| SlotLost)
 }
 
-struct Sums {
+struct MemoryTotals {
     committed: u64,
     /// Pending of slots below the asking one.
     pending_below: u64,
@@ -65,8 +65,8 @@ struct Sums {
     pending: u64,
 }
 
-fn add_up(cells: &[Cell], me: usize) -> Sums {
-    let mut sums = Sums { committed: 0, pending_below: 0, pending: 0 };
+fn add_up(cells: &[HoldingState], me: usize) -> MemoryTotals {
+    let mut sums = MemoryTotals { committed: 0, pending_below: 0, pending: 0 };
     for (slot, cell) in cells.iter().enumerate() {
         // Pending first: a grant adds to committed before it takes from pending, so nothing is missed on its way.
         let pending = amount(&cell.pending);
@@ -79,13 +79,13 @@ fn add_up(cells: &[Cell], me: usize) -> Sums {
     sums
 }
 
-impl<C, H, S> Account<C, H, S>
+impl<C, H, S> CardAccount<C, H, S>
 where
-    C: Fn() -> &'static [Cell],
+    C: Fn() -> &'static [HoldingState],
     H: Fn() -> u64,
 {
     /// What is shared counts as committed; it is looked at last, for the same reason.
-    fn add_up(&self, me: usize) -> Sums {
+    fn add_up(&self, me: usize) -> MemoryTotals {
         let mut sums = add_up((self.cells)(), me);
         sums.committed += (self.shared)();
         sums
@@ -93,12 +93,12 @@ where
 }
 
 /// Memory committed by all processes, in bytes.
-pub(crate) fn used(cells: &[Cell]) -> u64 {
+pub(crate) fn used(cells: &[HoldingState]) -> u64 {
     cells.iter().map(|cell| amount(&cell.committed)).sum::<u64>() * GRANULE
 }
 
 /// What a taker has to know about its card.
-pub(crate) struct Account<C, H, S> {
+pub(crate) struct CardAccount<C, H, S> {
     /// The card's memory in granules.
     pub(crate) total: u64,
     /// The cells of all slots used so far. Asked for again at each look: a process may join in between.
@@ -112,21 +112,21 @@ pub(crate) struct Account<C, H, S> {
 /// Takes `granules` for slot `me` of the owner with `tag`; sweeps before it refuses. What fits is entered by `enter`,
 /// where everybody sees it.
 pub(crate) fn take<C, H, S>(
-    account: &Account<C, H, S>,
+    account: &CardAccount<C, H, S>,
     me: usize,
     tag: u64,
     granules: u64,
     enter: impl FnOnce() -> Result<(), SlotLost>,
-) -> Result<(), Refused>
+) -> Result<(), TakeRefusal>
 where
-    C: Fn() -> &'static [Cell],
+    C: Fn() -> &'static [HoldingState],
     H: Fn() -> u64,
     S: Fn(),
 {
     let amount_signed = i64::try_from(granules).unwrap_or(i64::MAX);
-    let lost = |_: SlotLost| Refused::SlotLost;
+    let lost = |_: SlotLost| TakeRefusal::SlotLost;
     if granules > account.total {
-        return Err(Refused::NoMemory);
+        return Err(TakeRefusal::NoMemory);
     }
     let cell = &(account.cells)()[me];
     for attempt in 0..ATTEMPTS {
@@ -143,18 +143,18 @@ where
             continue;
         }
         if account.add_up(me).committed + granules > account.total {
-            return Err(Refused::NoMemory);
+            return Err(TakeRefusal::NoMemory);
         }
         std::thread::yield_now();
     }
-    Err(Refused::NoMemory)
+    Err(TakeRefusal::NoMemory)
 }
 
 /// Whether what is pending in slot `me` fits. While only requests from higher slots stand in the way, waits for them
 /// to step back.
-fn wait_for_verdict<C, H, S>(account: &Account<C, H, S>, me: usize, granules: u64) -> bool
+fn wait_for_verdict<C, H, S>(account: &CardAccount<C, H, S>, me: usize, granules: u64) -> bool
 where
-    C: Fn() -> &'static [Cell],
+    C: Fn() -> &'static [HoldingState],
     H: Fn() -> u64,
 {
     for _ in 0..ATTEMPTS {
@@ -171,29 +171,29 @@ where
 }
 
 /// Gives `granules` back.
-pub(crate) fn give(cell: &Cell, tag: u64, granules: u64) {
+pub(crate) fn give(cell: &HoldingState, tag: u64, granules: u64) {
     // A lost slot was emptied by its next owner: there is nothing left to give.
     let _ = change(&cell.committed, tag, -i64::try_from(granules).unwrap_or(i64::MAX));
 }
 
 /// The words of one cell as they were before its owner was found dead.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen([u64; 3]);
+pub(crate) struct HoldingSnapshot([u64; 3]);
 
 /// Reads a cell. Must come before the question whether its owner lives; see [`forget`].
-pub(crate) fn look(cell: &Cell) -> Seen {
-    Seen([cell.committed.load(SeqCst), cell.pending.load(SeqCst), cell.contexts.load(SeqCst)])
+pub(crate) fn snapshot(cell: &HoldingState) -> HoldingSnapshot {
+    HoldingSnapshot([cell.committed.load(SeqCst), cell.pending.load(SeqCst), cell.contexts.load(SeqCst)])
 }
 
-impl Seen {
+impl HoldingSnapshot {
     /// Whether there is anything to give back.
     pub(crate) fn is_empty(self) -> bool {
         self.0.iter().all(|word| word & AMOUNT == 0)
     }
 }
 
-/// Empties the words of a dead owner. What changed since [`look`] belongs to the slot's next owner and stays.
-pub(crate) fn forget(cell: &Cell, seen: Seen) {
+/// Empties the words of a dead owner. What changed since [`snapshot`] belongs to the slot's next owner and stays.
+pub(crate) fn forget(cell: &HoldingState, seen: HoldingSnapshot) {
     for (word, old) in [&cell.committed, &cell.pending, &cell.contexts].into_iter().zip(seen.0) {
         let _ = word.compare_exchange(old, old & !AMOUNT, SeqCst, SeqCst);
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::{
     error::Error,
     fork::ForkMark,
-    layout::{Cell, MAX_PROCESSES},
-    locks::{self, Holder},
+    layout::{HoldingState, MAX_PROCESSES},
+    locks::{self, SlotHolder},
     machine::Machine,
-    memory::{self, Account, GRANULE, Refused, SlotLost, TAGS, change, empty},
+    memory::{self, CardAccount, GRANULE, SlotLost, TAGS, TakeRefusal, change, empty},
     time::{self, Booking},
 };
 
@@ -50,7 +50,7 @@ impl Machine {
         let mark = ForkMark::here();
         let fd = machine.fd();
         let found = locks::one_at_a_time(fd, || {
-            let me = Holder::Process(Some(std::process::id()));
+            let me = SlotHolder::Process(Some(std::process::id()));
             let mine = (0..machine.slots_in_use()).find(|&slot| machine.holder(slot) == me);
             if let Some(slot) = mine {
                 return Some((slot, machine.slots()[slot].tag.load(SeqCst)));
@@ -105,15 +105,15 @@ impl Process {
         enter: impl FnOnce() -> Result<(), SlotLost>,
     ) -> Result<(), TakeError> {
         self.check(card)?;
-        let account = Account {
+        let account = CardAccount {
             total: self.machine.card(card).map_or(0, |card| card.total_memory()) / GRANULE,
             cells: || &self.machine.cells(card)[..self.machine.slots_in_use()],
             shared: || self.machine.shared_granules(card),
             sweep: || self.machine.sweep(),
         };
         memory::take(&account, self.slot, self.tag, granules, enter).map_err(|refused| match refused {
-            Refused::NoMemory => TakeError::NoMemory,
-            Refused::SlotLost => TakeError::PlaceLost,
+            TakeRefusal::NoMemory => TakeError::NoMemory,
+            TakeRefusal::SlotLost => TakeError::PlaceLost,
         })
     }
 
@@ -182,7 +182,7 @@ impl Process {
         self.machine.card(card).map_or(0, |card| card.model().context_memory)
     }
 
-    fn cell(&self, card: usize) -> &'static Cell {
+    fn cell(&self, card: usize) -> &'static HoldingState {
         &self.machine.cells(card)[self.slot]
     }
 }

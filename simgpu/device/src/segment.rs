@@ -15,7 +15,7 @@ use std::{os::fd::RawFd, sync::atomic::Ordering::SeqCst};
 
 use crate::{
     layout::{MAX_PROCESSES, MAX_SEGMENTS, SegmentState},
-    locks::{self, Holder},
+    locks::{self, SlotHolder},
     machine::Machine,
     memory::GRANULE,
 };
@@ -46,11 +46,11 @@ pub struct Segment {
 
 /// What a segment's memory counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum SegmentCharge {
     /// Memory of the card.
     Card,
     /// Not at all: bytes that processes share and no card has.
-    Nowhere,
+    Nobody,
 }
 
 impl SegmentState {
@@ -81,7 +81,7 @@ impl SegmentState {
     /// The slots of live processes that hold it.
     fn live_holders(&self, machine: Machine) -> impl Iterator<Item = usize> {
         (0..machine.slots_in_use())
-            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != Holder::Nobody)
+            .filter(move |&slot| self.holds(slot) && machine.holder(slot) != SlotHolder::Nobody)
     }
 }
 
@@ -128,8 +128,8 @@ impl Machine {
         self.segments().iter().for_each(|segment| segment.set(slot, false));
     }
 
-    /// Makes a segment of `bytes`, of which `granules` count as memory of `card`; the process with `tag` in `slot` holds
-    /// it. `None` where no file can hold it.
+    /// Makes a segment of `bytes`, of which `granules` count as memory of `card`; the process with `tag` in `slot`
+    /// holds it. `None` where no file can hold it.
     pub(crate) fn publish_segment(
         &self,
         (slot, tag): (usize, u64),

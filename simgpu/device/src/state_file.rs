@@ -136,12 +136,12 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
     let fd = file.into_raw_fd();
     let (found, mode) =
         found.map_err(|source| Error::Io { action: "examine", path: path.to_owned(), source })?;
-    let foreign = || Error::Foreign { path: path.to_owned() };
+    let not_a_state_file = || Error::NotAStateFile { path: path.to_owned() };
     let mut start = [0_u8; 24];
     // SAFETY: the buffer is as long as said.
     let read = unsafe { libc::pread(fd, start.as_mut_ptr().cast(), start.len(), 0) };
     if read != 24 || start[..8] != MAGIC.to_ne_bytes() {
-        return Err(foreign());
+        return Err(not_a_state_file());
     }
     let word = |at: usize| u32::from_ne_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
     let (layout, cards) = (word(8), word(12) as usize);
@@ -149,7 +149,7 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
         return Err(Error::OtherLayout { path: path.to_owned(), found: layout, wanted: LAYOUT });
     }
     if cards == 0 || cards > MAX_CARDS {
-        return Err(foreign());
+        return Err(not_a_state_file());
     }
     let wanted = layout::file_size(cards);
     if found < wanted as u64 {
@@ -159,7 +159,7 @@ fn map(file: File, path: &Path) -> Result<StateFile, Error> {
         map_fd(fd, wanted).map_err(|source| Error::Io { action: "map", path: path.to_owned(), source })?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".shared");
-    let shared = CString::new(beside.into_vec()).map_err(|_| foreign())?;
+    let shared = CString::new(beside.into_vec()).map_err(|_| not_a_state_file())?;
     let shared = SharedFile { path: shared, mode, fd: OnceLock::new(), threads: Mutex::new(()) };
     // A machine stays open until the process ends, and so does what it knows.
     Ok(StateFile { fd, base, shared: Box::leak(Box::new(shared)) })

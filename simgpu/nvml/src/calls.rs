@@ -8,10 +8,10 @@ pub mod library;
 pub mod processes;
 pub mod readings;
 
+use gpupool_nvidia::nvml::nvmlDevice_t;
 use simgpu_device::Card;
 
-use crate::cards::{self, Cards};
-use crate::layout::Device;
+use crate::cards::{self, SimulatedCards};
 use crate::return_code::ReturnCode;
 
 include!(concat!(env!("OUT_DIR"), "/stubs.rs"));
@@ -39,7 +39,7 @@ macro_rules! values {
         /// # Safety
         /// `value` is null or can be written.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(device: $crate::layout::Device, value: *mut $type) -> u32 {
+        pub unsafe extern "C" fn $name(device: gpupool_nvidia::nvml::nvmlDevice_t, value: *mut $type) -> u32 {
             $crate::library::answer(stringify!($name), |cards| {
                 let $card = &$crate::calls::card(cards, device)?;
                 // SAFETY: by this function's own contract.
@@ -55,7 +55,7 @@ pub(crate) use {entries, values};
 const FIRST_HANDLE: usize = 0x5349_4d00;
 
 /// The handle of a card.
-fn handle(card: &Card) -> Device {
+fn handle(card: &Card) -> nvmlDevice_t {
     std::ptr::without_provenance_mut(FIRST_HANDLE + card.index())
 }
 
@@ -65,7 +65,7 @@ fn index(card: &Card) -> u32 {
 }
 
 /// The card of a handle; a lost card answers nothing.
-fn card(cards: &'static Cards, device: Device) -> Result<Card, ReturnCode> {
+fn card(cards: &'static SimulatedCards, device: nvmlDevice_t) -> Result<Card, ReturnCode> {
     let index = device.addr().checked_sub(FIRST_HANDLE).and_then(|index| u32::try_from(index).ok());
     present(index.and_then(|index| cards.card(index)).ok_or(ReturnCode::InvalidArgument)?)
 }

@@ -7,12 +7,12 @@ const CUDA_DRIVER_VERSION: i32 = 13050;
 
 /// The cards and the faults.
 #[derive(Debug)]
-pub(crate) struct Cards {
+pub(crate) struct SimulatedCards {
     machine: Machine,
     faults: Faults,
 }
 
-impl Cards {
+impl SimulatedCards {
     /// Opens what the environment says.
     pub(crate) fn open() -> Result<Self, Error> {
         Ok(Self { machine: Machine::open_from_env()?, faults: Faults::from_env()? })
@@ -35,12 +35,12 @@ impl Cards {
 
     /// The number of `cuDriverGetVersion`.
     pub(crate) fn cuda_driver_version(&self) -> i32 {
-        self.faults.driver().unwrap_or(CUDA_DRIVER_VERSION)
+        self.faults.driver_version().unwrap_or(CUDA_DRIVER_VERSION)
     }
 
     /// Counts a call of an exported function; the return code that was ordered for it, if one was.
-    pub(crate) fn strike(&self, function: &str) -> Option<u32> {
-        match self.faults.strike(function)? {
+    pub(crate) fn fault_for_call(&self, function: &str) -> Option<u32> {
+        match self.faults.fault_for_call(function)? {
             Fault::Answer(code) => Some(code.unsigned_abs()),
             Fault::Slow(time) => {
                 std::thread::sleep(time);

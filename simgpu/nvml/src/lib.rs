@@ -10,14 +10,13 @@
 //! - [`calls`]: the exported functions, by subject
 //! - `library`: the count of inits, and the one way by which every entry is answered
 //! - `cards`: what is asked of `simgpu-device`
-//! - `layout`: NVML's structures; `return_code`: its return codes; `text`: strings into a caller's buffer
+//! - `return_code`: what a call answers that fails; `text`: strings into a caller's buffer
 
 pub mod calls;
 
 mod library;
 
 mod cards;
-pub mod layout;
 mod text;
 
 mod return_code;

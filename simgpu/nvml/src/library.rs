@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::cards::Cards;
+use crate::cards::SimulatedCards;
 use crate::return_code::ReturnCode;
 
 /// Inits not yet followed by a shutdown.
@@ -13,7 +13,7 @@ static INITS: AtomicU32 = AtomicU32::new(0);
 
 /// The simulated cards, opened by the first init and kept: a later shutdown does not close them, because nothing
 /// may close a descriptor of the state while the process holds its lock.
-static CARDS: OnceLock<Cards> = OnceLock::new();
+static CARDS: OnceLock<SimulatedCards> = OnceLock::new();
 
 /// One more init, under the name by which it was asked for.
 pub(crate) fn init(function: &str) -> u32 {
@@ -22,7 +22,7 @@ pub(crate) fn init(function: &str) -> u32 {
             Some(cards) => cards,
             None => open()?,
         };
-        if let Some(ordered) = cards.strike(function) {
+        if let Some(ordered) = cards.fault_for_call(function) {
             return Ok(ordered);
         }
         INITS.fetch_add(1, Relaxed);
@@ -39,10 +39,13 @@ pub(crate) fn shutdown() -> u32 {
 }
 
 /// Answers a call that needs an init before it, unless another answer was ordered.
-pub(crate) fn answer(function: &str, work: impl FnOnce(&'static Cards) -> Result<(), ReturnCode>) -> u32 {
+pub(crate) fn answer(
+    function: &str,
+    work: impl FnOnce(&'static SimulatedCards) -> Result<(), ReturnCode>,
+) -> u32 {
     guarded(|| {
         let cards = CARDS.get().filter(|_| INITS.load(Relaxed) > 0).ok_or(ReturnCode::Uninitialized)?;
-        match cards.strike(function) {
+        match cards.fault_for_call(function) {
             Some(ordered) => Ok(ordered),
             None => work(cards).map(|()| 0),
         }
@@ -56,8 +59,8 @@ pub(crate) fn not_supported(function: &str) -> u32 {
 
 /// Opens the machine. NVML's only word for what can go wrong is that the driver is not there, so the reason goes to
 /// standard error. Two threads may both open; the state sees to it that a process counts once.
-fn open() -> Result<&'static Cards, ReturnCode> {
-    let cards = Cards::open().map_err(|error| {
+fn open() -> Result<&'static SimulatedCards, ReturnCode> {
+    let cards = SimulatedCards::open().map_err(|error| {
         // A program without a standard error has no reader for it.
         let _ = writeln!(std::io::stderr(), "simulated NVML: {error}");
         ReturnCode::DriverNotLoaded

@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::LazyLock;
 
+use gpupool_nvidia::nvml::*;
 use nvidia_ml::calls::identity::*;
 use nvidia_ml::calls::library::*;
 use nvidia_ml::calls::processes::*;
 use nvidia_ml::calls::readings::*;
-use nvidia_ml::layout::*;
 use simgpu_device::{Card, Machine, MachineSettings, Process, WINDOW_NS, now_ns, sleep_until};
 
 const INVALID_ARGUMENT: u32 = 2;
@@ -41,7 +41,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     Scene { machine, held: process.held_memory(0), _folder: folder }
 });
 
-fn handle(index: u32) -> Device {
+fn handle(index: u32) -> nvmlDevice_t {
     LazyLock::force(&SCENE);
     let mut device = null_mut();
     // SAFETY: the pointer is to our own value.
@@ -83,7 +83,7 @@ fn a_card_is_known_by_the_same_names_to_cuda_and_nvml() {
             "a UUID takes 40 characters and a zero"
         );
 
-        let mut found: Device = null_mut();
+        let mut found: nvmlDevice_t = null_mut();
         let serial = string(30, |buffer, length| nvmlDeviceGetSerial(device, buffer, length)).unwrap();
         assert_eq!(serial.len(), 13);
         let serial = CString::new(serial).unwrap();
@@ -107,25 +107,22 @@ fn a_card_is_known_by_the_same_names_to_cuda_and_nvml() {
 #[test]
 fn a_pci_address_finds_its_card_in_every_form() {
     let device = handle(0);
-    let mut pci = PciInfo::default();
+    let mut pci = nvmlPciInfo_t::default();
     // SAFETY: every pointer is to our own value, every string ends in zero.
     unsafe {
         assert_eq!(nvmlDeviceGetPciInfo_v3(device, &raw mut pci), 0);
         let address = model(0).pci();
-        assert_eq!(
-            (pci.head.domain, pci.head.bus, pci.head.device),
-            (address.domain, address.bus, address.device)
-        );
+        assert_eq!((pci.domain, pci.bus, pci.device), (address.domain, address.bus, address.device));
         let long = address.to_string();
-        assert_eq!(&pci.bus_id[..long.len()], long.as_bytes());
-        assert_eq!(&pci.head.bus_id_legacy[..12], &long.as_bytes()[4..]);
+        assert_eq!(&pci.busId[..long.len()], long.as_bytes());
+        assert_eq!(&pci.busIdLegacy[..12], &long.as_bytes()[4..]);
         for form in [long.clone(), long[4..].to_owned(), long[9..].to_lowercase()] {
-            let mut found: Device = null_mut();
+            let mut found: nvmlDevice_t = null_mut();
             let text = CString::new(form).unwrap();
             assert_eq!(nvmlDeviceGetHandleByPciBusId_v2(text.as_ptr(), &raw mut found), 0);
             assert_eq!(found, device);
         }
-        let mut found: Device = null_mut();
+        let mut found: nvmlDevice_t = null_mut();
         assert_eq!(nvmlDeviceGetHandleByPciBusId_v2(c"rubbish".as_ptr(), &raw mut found), INVALID_ARGUMENT);
         assert_eq!(nvmlDeviceGetHandleByPciBusId_v2(c"0:FF:1F.0".as_ptr(), &raw mut found), NOT_FOUND);
     }
@@ -145,8 +142,8 @@ fn the_old_pci_functions_write_no_more_than_old_callers_have_room_for() {
 
 #[test]
 fn memory_adds_up_and_shows_what_is_held() {
-    let mut memory = Memory::default();
-    let mut second = MemoryV2 { version: 0x0200_0028, ..MemoryV2::default() };
+    let mut memory = nvmlMemory_t::default();
+    let mut second = nvmlMemory_v2_t { version: 0x0200_0028, ..nvmlMemory_v2_t::default() };
     // SAFETY: the pointers are to our own values.
     unsafe {
         assert_eq!(nvmlDeviceGetMemoryInfo(handle(0), &raw mut memory), 0);
@@ -165,17 +162,17 @@ fn memory_adds_up_and_shows_what_is_held() {
 
 #[test]
 fn a_structure_of_another_version_is_refused_and_left_alone() {
-    let mut memory = MemoryV2 { version: 0x0300_0028, total: 5, ..MemoryV2::default() };
-    let mut reading = Temperature { version: 0, sensor: 0, temperature: 5 };
-    let mut pci = PciInfoExt::default();
+    let mut memory = nvmlMemory_v2_t { version: 0x0300_0028, total: 5, ..nvmlMemory_v2_t::default() };
+    let mut reading = nvmlTemperature_v1_t { version: 0, sensorType: 0, temperature: 5 };
+    let mut pci = nvmlPciInfoExt_v1_t::default();
     // SAFETY: the pointers are to our own values.
     unsafe {
         assert_eq!(nvmlDeviceGetMemoryInfo_v2(handle(0), &raw mut memory), VERSION_MISMATCH);
         assert_eq!(nvmlDeviceGetTemperatureV(handle(0), &raw mut reading), VERSION_MISMATCH);
         assert_eq!(nvmlDeviceGetPciInfoExt(handle(0), &raw mut pci), VERSION_MISMATCH);
-        assert_eq!((memory.total, reading.temperature, pci.bus_id[0]), (5, 5, 0));
-        reading.version = version_of::<Temperature>(1);
-        pci.version = version_of::<PciInfoExt>(1);
+        assert_eq!((memory.total, reading.temperature, pci.busId[0]), (5, 5, 0));
+        reading.version = nvmlTemperature_v1;
+        pci.version = nvmlPciInfoExt_v1;
         assert_eq!(nvmlDeviceGetTemperatureV(handle(0), &raw mut reading), 0);
         assert_eq!(nvmlDeviceGetPciInfoExt(handle(0), &raw mut pci), 0);
     }
@@ -197,20 +194,30 @@ fn a_process_list_tells_its_length_before_it_is_given() {
             assert_eq!(function(device, &raw mut count, null_mut()), INSUFFICIENT_SIZE);
             assert_eq!(count, 1);
             assert_eq!(function(device, &raw mut count, null_mut()), INVALID_ARGUMENT);
-            let mut list = [MaybeUninit::<ProcessInfo>::zeroed().assume_init(); 7];
+            let mut list = [MaybeUninit::<nvmlProcessInfo_t>::zeroed().assume_init(); 7];
             count = 7;
             assert_eq!(function(device, &raw mut count, list.as_mut_ptr()), 0);
             assert_eq!(count, 1);
-            let (gpu_instance, compute_instance) = (u32::MAX, u32::MAX);
-            assert_eq!(list[0], ProcessInfo { pid, used_memory: SCENE.held, gpu_instance, compute_instance });
-            assert_eq!(list[1], ProcessInfo::default());
+            assert_eq!(
+                list[0],
+                nvmlProcessInfo_t {
+                    pid,
+                    usedGpuMemory: SCENE.held,
+                    gpuInstanceId: u32::MAX,
+                    computeInstanceId: u32::MAX,
+                }
+            );
+            assert_eq!(list[1], nvmlProcessInfo_t::default());
             assert_eq!(function(device, null_mut(), list.as_mut_ptr()), INVALID_ARGUMENT);
         }
 
-        let mut old = [ProcessInfoV1::default(); 2];
+        let mut old = [nvmlProcessInfo_v1_t::default(); 2];
         let mut count = 2;
         assert_eq!(nvmlDeviceGetComputeRunningProcesses(device, &raw mut count, old.as_mut_ptr()), 0);
-        assert_eq!(old, [ProcessInfoV1 { pid, used_memory: SCENE.held }, ProcessInfoV1::default()]);
+        assert_eq!(
+            old,
+            [nvmlProcessInfo_v1_t { pid, usedGpuMemory: SCENE.held }, nvmlProcessInfo_v1_t::default()]
+        );
 
         let mut none = 0;
         assert_eq!(nvmlDeviceGetComputeRunningProcesses_v3(handle(1), &raw mut none, null_mut()), 0);
@@ -223,11 +230,11 @@ fn a_process_list_tells_its_length_before_it_is_given() {
 
 /// What a list says of the processes that card 3 worked for since a moment.
 fn shares(since: u64) -> Result<Vec<(u32, u32)>, u32> {
-    let mut list = [ProcessUtilization::default(); 4];
+    let mut list = [nvmlProcessUtilizationSample_t::default(); 4];
     let mut count = 4;
     // SAFETY: the list has room for as many entries as the count says.
     match unsafe { nvmlDeviceGetProcessUtilization(handle(3), list.as_mut_ptr(), &raw mut count, since) } {
-        0 => Ok(list[..count as usize].iter().map(|sample| (sample.pid, sample.multiprocessors)).collect()),
+        0 => Ok(list[..count as usize].iter().map(|sample| (sample.pid, sample.smUtil)).collect()),
         code => Err(code),
     }
 }
@@ -252,31 +259,35 @@ fn process_utilization_is_what_the_card_did_for_each_since_a_moment() {
     process.book(3, 0, 2_000_000_000).unwrap();
     sleep_until(now_ns() + 100_000_000);
     let mut count = 4;
-    let mut list = [ProcessUtilizationInfo::default(); 4];
-    let mut info = ProcessesUtilization {
-        version: version_of::<ProcessesUtilization>(1),
-        count: 0,
-        last_seen: 0,
-        list: null_mut(),
+    let mut list = [nvmlProcessUtilizationInfo_v1_t::default(); 4];
+    let mut info = nvmlProcessesUtilizationInfo_v1_t {
+        version: nvmlProcessesUtilizationInfo_v1,
+        processSamplesCount: 0,
+        lastSeenTimeStamp: 0,
+        procUtilArray: null_mut(),
     };
-    let mut details =
-        ProcessDetails { version: version_of::<ProcessDetails>(1), mode: 0, count: 0, list: null_mut() };
-    let mut detail = ProcessDetail::default();
+    let mut details = nvmlProcessDetailList_v1_t {
+        version: nvmlProcessDetailList_v1,
+        mode: NVML_PROCESS_MODE_COMPUTE,
+        numProcArrayEntries: 0,
+        procArray: null_mut(),
+    };
+    let mut detail = nvmlProcessDetail_v1_t::default();
     // SAFETY: every list has room for as many entries as its count says.
     unsafe {
         assert_eq!(nvmlDeviceGetProcessUtilization(device, null_mut(), &raw mut count, 0), INSUFFICIENT_SIZE);
         assert_eq!(count, 1);
         assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), INSUFFICIENT_SIZE);
-        assert_eq!(info.count, 1);
-        info.list = list.as_mut_ptr();
+        assert_eq!(info.processSamplesCount, 1);
+        info.procUtilArray = list.as_mut_ptr();
         assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), 0);
-        assert!((info.count, list[0].pid) == (1, pid) && list[0].multiprocessors > 0, "{list:?}");
+        assert!((info.processSamplesCount, list[0].pid) == (1, pid) && list[0].smUtil > 0, "{list:?}");
         info.version = 1;
         assert_eq!(nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut info), VERSION_MISMATCH);
         assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), INSUFFICIENT_SIZE);
-        (details.count, details.list) = (1, &raw mut detail);
+        (details.numProcArrayEntries, details.procArray) = (1, &raw mut detail);
         assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), 0);
-        assert_eq!((details.count, detail.pid, detail.used_memory), (1, pid, 512));
+        assert_eq!((details.numProcArrayEntries, detail.pid, detail.usedGpuMemory), (1, pid, 512));
         details.mode = 9;
         assert_eq!(nvmlDeviceGetRunningProcessDetailList(device, &raw mut details), INVALID_ARGUMENT);
     }
@@ -288,7 +299,7 @@ fn a_lost_card_is_counted_and_answers_that_it_is_lost() {
     let valid = handle(0);
     let lost = valid.wrapping_byte_add(2);
     let mut count = 0;
-    let mut found: Device = null_mut();
+    let mut found: nvmlDevice_t = null_mut();
     let uuid = CString::new(model(2).uuid().to_string()).unwrap();
     // SAFETY: every pointer is to our own value, every string ends in zero.
     unsafe {
@@ -297,7 +308,7 @@ fn a_lost_card_is_counted_and_answers_that_it_is_lost() {
         assert_eq!(nvmlDeviceGetHandleByIndex_v2(2, &raw mut found), GPU_IS_LOST);
         assert_eq!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found), GPU_IS_LOST);
         // A handle from before the loss.
-        let mut memory = Memory::default();
+        let mut memory = nvmlMemory_t::default();
         assert_eq!(nvmlDeviceGetMemoryInfo(lost, &raw mut memory), GPU_IS_LOST);
         let mut processes = 0;
         assert_eq!(
@@ -311,10 +322,10 @@ fn a_lost_card_is_counted_and_answers_that_it_is_lost() {
 #[test]
 fn rubbish_arguments_are_refused() {
     let device = handle(0);
-    let stray: Device = std::ptr::without_provenance_mut(0x1234);
+    let stray: nvmlDevice_t = std::ptr::without_provenance_mut(0x1234);
     // SAFETY: null pointers and strange handles are what is tested; the others are our own values.
     unsafe {
-        let mut found: Device = null_mut();
+        let mut found: nvmlDevice_t = null_mut();
         let mut number = 0;
         assert_eq!(nvmlDeviceGetHandleByIndex_v2(4, &raw mut found), INVALID_ARGUMENT);
         assert_eq!(nvmlDeviceGetHandleByIndex_v2(0, null_mut()), INVALID_ARGUMENT);

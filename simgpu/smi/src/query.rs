@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::clock;
-use crate::reading::{Driver, Process, Reading};
+use crate::reading::{CardReading, DriverVersions, ProcessReading};
 
 /// How a query is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct OutputFormat {
     pub header: bool,
     pub units: bool,
 }
@@ -24,20 +24,20 @@ pub(crate) enum QueryError {
 }
 
 /// What a card's field is read from.
-struct Card {
-    driver: Driver,
+struct CardFields {
+    driver: DriverVersions,
     count: u32,
-    reading: Reading,
+    reading: CardReading,
 }
 
 /// What a process's field is read from.
-struct Program {
-    card: Reading,
-    process: Process,
+struct ProcessFields {
+    card: CardReading,
+    process: ProcessReading,
 }
 
 /// A value to print.
-enum Value {
+enum FieldValue {
     Missing,
     Text(String),
     Measure(String, &'static str),
@@ -47,10 +47,10 @@ enum Value {
 struct Field<T> {
     names: &'static [&'static str],
     unit: &'static str,
-    read: fn(&T) -> Value,
+    read: fn(&T) -> FieldValue,
 }
 
-const CARD_FIELDS: &[Field<Card>] = &[
+const CARD_FIELDS: &[Field<CardFields>] = &[
     Field { names: &["timestamp"], unit: "", read: |_| timestamp() },
     Field { names: &["driver_version"], unit: "", read: |card| text(&card.driver.version) },
     Field { names: &["count"], unit: "", read: |card| text(card.count.to_string()) },
@@ -132,7 +132,7 @@ const CARD_FIELDS: &[Field<Card>] = &[
     },
 ];
 
-const PROCESS_FIELDS: &[Field<Program>] = &[
+const PROCESS_FIELDS: &[Field<ProcessFields>] = &[
     Field { names: &["timestamp"], unit: "", read: |_| timestamp() },
     Field { names: &["gpu_name"], unit: "", read: |program| text(&program.card.name) },
     Field { names: &["gpu_bus_id"], unit: "", read: |program| text(&program.card.bus_id) },
@@ -147,11 +147,11 @@ const PROCESS_FIELDS: &[Field<Program>] = &[
     Field {
         names: &["used_gpu_memory", "used_memory"],
         unit: "MiB",
-        read: |program| program.process.used_memory.map_or(Value::Missing, mebibytes),
+        read: |program| program.process.used_memory.map_or(FieldValue::Missing, mebibytes),
     },
 ];
 
-impl Format {
+impl OutputFormat {
     /// Reads the words of `--format`.
     pub(crate) fn parse(words: &[String]) -> Result<Self, QueryError> {
         let mut format = Self { header: true, units: true };
@@ -171,14 +171,14 @@ impl Format {
 /// The fields of every card, a line each; `count` is how many cards there are in all.
 pub(crate) fn cards(
     fields: &[String],
-    format: Format,
-    driver: &Driver,
+    format: OutputFormat,
+    driver: &DriverVersions,
     count: u32,
-    readings: &[Reading],
+    readings: &[CardReading],
 ) -> Result<String, QueryError> {
-    let rows: Vec<Card> = readings
+    let rows: Vec<CardFields> = readings
         .iter()
-        .map(|reading| Card { driver: driver.clone(), count, reading: reading.clone() })
+        .map(|reading| CardFields { driver: driver.clone(), count, reading: reading.clone() })
         .collect();
     print(CARD_FIELDS, fields, format, &rows)
 }
@@ -186,13 +186,13 @@ pub(crate) fn cards(
 /// The fields of every process on these cards, a line each.
 pub(crate) fn processes(
     fields: &[String],
-    format: Format,
-    readings: &[Reading],
+    format: OutputFormat,
+    readings: &[CardReading],
 ) -> Result<String, QueryError> {
-    let rows: Vec<Program> = readings
+    let rows: Vec<ProcessFields> = readings
         .iter()
         .flat_map(|card| {
-            card.processes.iter().map(|one| Program { card: card.clone(), process: one.clone() })
+            card.processes.iter().map(|one| ProcessFields { card: card.clone(), process: one.clone() })
         })
         .collect();
     print(PROCESS_FIELDS, fields, format, &rows)
@@ -212,7 +212,12 @@ fn help<T>(fields: &[Field<T>]) -> String {
     fields.iter().map(|field| field.names.join(" or ") + "\n").collect()
 }
 
-fn print<T>(known: &[Field<T>], wanted: &[String], format: Format, rows: &[T]) -> Result<String, QueryError> {
+fn print<T>(
+    known: &[Field<T>],
+    wanted: &[String],
+    format: OutputFormat,
+    rows: &[T],
+) -> Result<String, QueryError> {
     let find = |name: &String| {
         let name = name.trim();
         known
@@ -241,7 +246,7 @@ impl<T> Field<T> {
     }
 }
 
-impl Value {
+impl FieldValue {
     fn print(self, units: bool) -> String {
         match self {
             Self::Missing => "[N/A]".to_owned(),
@@ -252,33 +257,33 @@ impl Value {
     }
 }
 
-fn timestamp() -> Value {
-    Value::Text(clock::now(c"%Y/%m/%d %H:%M:%S.000"))
+fn timestamp() -> FieldValue {
+    FieldValue::Text(clock::now(c"%Y/%m/%d %H:%M:%S.000"))
 }
 
-fn text(value: impl Into<String>) -> Value {
-    Value::Text(value.into())
+fn text(value: impl Into<String>) -> FieldValue {
+    FieldValue::Text(value.into())
 }
 
-fn plain(value: Option<impl ToString>) -> Value {
-    value.map_or(Value::Missing, |value| text(value.to_string()))
+fn plain(value: Option<impl ToString>) -> FieldValue {
+    value.map_or(FieldValue::Missing, |value| text(value.to_string()))
 }
 
-fn measure(value: Option<u32>, unit: &'static str) -> Value {
-    value.map_or(Value::Missing, |value| Value::Measure(value.to_string(), unit))
+fn measure(value: Option<u32>, unit: &'static str) -> FieldValue {
+    value.map_or(FieldValue::Missing, |value| FieldValue::Measure(value.to_string(), unit))
 }
 
-fn mebibytes(bytes: u64) -> Value {
-    Value::Measure((bytes >> 20).to_string(), "MiB")
+fn mebibytes(bytes: u64) -> FieldValue {
+    FieldValue::Measure((bytes >> 20).to_string(), "MiB")
 }
 
-fn watts(milliwatts: Option<u32>) -> Value {
-    milliwatts.map_or(Value::Missing, |milliwatts| {
-        Value::Measure(format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10), "W")
+fn watts(milliwatts: Option<u32>) -> FieldValue {
+    milliwatts.map_or(FieldValue::Missing, |milliwatts| {
+        FieldValue::Measure(format!("{}.{:02}", milliwatts / 1000, milliwatts % 1000 / 10), "W")
     })
 }
 
-fn enabled(value: Option<bool>) -> Value {
+fn enabled(value: Option<bool>) -> FieldValue {
     plain(value.map(|value| if value { "Enabled" } else { "Disabled" }))
 }
 
@@ -292,8 +297,8 @@ mod tests {
     }
 
     fn ask(fields: &str, format: &str) -> Result<String, QueryError> {
-        let driver = Driver { version: "615.71.01".to_owned(), cuda_version: "13.5".to_owned() };
-        cards(&words(fields), Format::parse(&words(format))?, &driver, 2, &[sample()])
+        let driver = DriverVersions { version: "615.71.01".to_owned(), cuda_version: "13.5".to_owned() };
+        cards(&words(fields), OutputFormat::parse(&words(format))?, &driver, 2, &[sample()])
     }
 
     #[test]
@@ -330,7 +335,7 @@ mod tests {
 
     #[test]
     fn processes_are_listed_with_what_is_known_of_them() {
-        let format = Format { header: true, units: true };
+        let format = OutputFormat { header: true, units: true };
         assert_eq!(
             processes(&words("pid,process_name,used_memory"), format, &[sample()]).unwrap(),
             "pid, process_name, used_gpu_memory [MiB]\n\

@@ -5,31 +5,28 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// A value, or nothing where the card has no such thing.
-type Maybe<T> = Option<T>;
-
 /// The driver, as NVML names it.
 #[derive(Debug, Clone)]
-pub(crate) struct Driver {
+pub(crate) struct DriverVersions {
     pub version: String,
     /// Such as 13.5.
     pub cuda_version: String,
 }
 
-/// One card at one moment.
+/// One card at one moment; `None` where the card has no such thing.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
+pub(crate) struct CardReading {
     pub index: u32,
     pub name: String,
     pub uuid: String,
-    pub serial: Maybe<String>,
+    pub serial: Option<String>,
     pub bus_id: String,
     pub pci_domain: u32,
     pub pci_bus: u32,
     pub pci_device: u32,
     pub pci_device_id: u32,
-    pub pci_subsystem_id: Maybe<u32>,
-    pub compute_capability: Maybe<(i32, i32)>,
+    pub pci_subsystem_id: Option<u32>,
+    pub compute_capability: Option<(i32, i32)>,
     /// Bytes.
     pub memory_total: u64,
     /// Bytes that programs hold.
@@ -39,45 +36,45 @@ pub(crate) struct Reading {
     /// Bytes that the driver keeps.
     pub memory_reserved: u64,
     /// Percent.
-    pub utilization_gpu: Maybe<u32>,
+    pub utilization_gpu: Option<u32>,
     /// Percent.
-    pub utilization_memory: Maybe<u32>,
+    pub utilization_memory: Option<u32>,
     /// Degrees Celsius.
-    pub temperature: Maybe<u32>,
+    pub temperature: Option<u32>,
     /// Milliwatts.
-    pub power_draw: Maybe<u32>,
+    pub power_draw: Option<u32>,
     /// Milliwatts.
-    pub power_limit: Maybe<u32>,
+    pub power_limit: Option<u32>,
     /// 0 to 15.
-    pub performance_state: Maybe<u32>,
-    pub persistence: Maybe<bool>,
-    pub display_active: Maybe<bool>,
-    pub ecc_errors: Maybe<u64>,
-    pub fan_speed: Maybe<u32>,
-    pub mig: Maybe<bool>,
-    pub compute_mode: Maybe<&'static str>,
+    pub performance_state: Option<u32>,
+    pub persistence: Option<bool>,
+    pub display_active: Option<bool>,
+    pub ecc_errors: Option<u64>,
+    pub fan_speed: Option<u32>,
+    pub mig: Option<bool>,
+    pub compute_mode: Option<&'static str>,
     /// MHz.
-    pub clock_sm: Maybe<u32>,
+    pub clock_sm: Option<u32>,
     /// MHz.
-    pub clock_memory: Maybe<u32>,
+    pub clock_memory: Option<u32>,
     /// MHz.
-    pub clock_sm_max: Maybe<u32>,
+    pub clock_sm_max: Option<u32>,
     /// MHz.
-    pub clock_memory_max: Maybe<u32>,
-    pub processes: Vec<Process>,
+    pub clock_memory_max: Option<u32>,
+    pub processes: Vec<ProcessReading>,
 }
 
 /// One program on one card.
 #[derive(Debug, Clone)]
-pub(crate) struct Process {
+pub(crate) struct ProcessReading {
     pub pid: u32,
     /// Nothing when the process cannot be seen from here.
-    pub name: Maybe<String>,
+    pub name: Option<String>,
     /// Bytes.
-    pub used_memory: Maybe<u64>,
+    pub used_memory: Option<u64>,
 }
 
-impl Driver {
+impl DriverVersions {
     pub(crate) fn read(nvml: &Nvml) -> Result<Self, NvmlError> {
         let cuda = nvml.sys_cuda_driver_version()?;
         Ok(Self {
@@ -91,7 +88,7 @@ impl Driver {
     }
 }
 
-impl Reading {
+impl CardReading {
     /// Reads everything; what the card lacks is nothing, a lost card is an error.
     pub(crate) fn take(nvml: &Nvml, device: &Device<'_>) -> Result<Self, NvmlError> {
         let memory = device.memory_info()?;
@@ -135,11 +132,11 @@ impl Reading {
     }
 }
 
-fn processes(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Process>, NvmlError> {
-    let mut processes: Vec<Process> = maybe(device.running_compute_processes())?
+fn processes(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<ProcessReading>, NvmlError> {
+    let mut processes: Vec<ProcessReading> = maybe(device.running_compute_processes())?
         .unwrap_or_default()
         .into_iter()
-        .map(|process| Process {
+        .map(|process| ProcessReading {
             pid: process.pid,
             name: nvml.sys_process_name(process.pid, 256).ok().filter(|name| !name.is_empty()),
             used_memory: match process.used_gpu_memory {
@@ -153,7 +150,7 @@ fn processes(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Process>, NvmlError
 }
 
 /// What a card does not support is no error.
-fn maybe<T>(answer: Result<T, NvmlError>) -> Result<Maybe<T>, NvmlError> {
+fn maybe<T>(answer: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(None),
@@ -174,8 +171,8 @@ fn compute_mode(mode: nvml_wrapper::enum_wrappers::device::ComputeMode) -> &'sta
 }
 
 #[cfg(test)]
-pub(crate) fn sample() -> Reading {
-    Reading {
+pub(crate) fn sample() -> CardReading {
+    CardReading {
         index: 1,
         name: "NVIDIA A100-SXM4-80GB (simulated)".to_owned(),
         uuid: "GPU-01234567-89ab-cdef-0001-020304050607".to_owned(),
@@ -208,8 +205,8 @@ pub(crate) fn sample() -> Reading {
         clock_sm_max: Some(1410),
         clock_memory_max: Some(1593),
         processes: vec![
-            Process { pid: 4321, name: Some("python3".to_owned()), used_memory: Some(1044 << 20) },
-            Process { pid: 4_190_001, name: None, used_memory: None },
+            ProcessReading { pid: 4321, name: Some("python3".to_owned()), used_memory: Some(1044 << 20) },
+            ProcessReading { pid: 4_190_001, name: None, used_memory: None },
         ],
     }
 }

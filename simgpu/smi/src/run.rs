@@ -9,13 +9,13 @@ use nvml_wrapper::{Device, Nvml};
 use simgpu_device::Machine;
 
 use crate::arguments::Arguments;
-use crate::query::{self, Format, QueryError};
-use crate::reading::{Driver, Reading};
+use crate::query::{self, OutputFormat, QueryError};
+use crate::reading::{CardReading, DriverVersions};
 use crate::{clock, table};
 
 /// What this program found no answer to.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum SmiError {
     #[error("{0}")]
     Query(#[from] QueryError),
     #[error("No devices were found")]
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
 }
 
-impl Failure {
+impl SmiError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Query(_) => 2,
@@ -49,7 +49,7 @@ impl Failure {
 const LOST: u8 = 15;
 
 /// Answers the command line.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, SmiError> {
     if arguments.help_query_gpu {
         return show(&query::card_help());
     }
@@ -64,19 +64,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let nvml =
         Nvml::builder().lib_path(OsStr::new("libnvidia-ml.so.1")).init().map_err(|error| match error {
-            NvmlError::LibloadingError(_) => Failure::NoLibrary(error),
-            other => Failure::Nvml(other),
+            NvmlError::LibloadingError(_) => SmiError::NoLibrary(error),
+            other => SmiError::Nvml(other),
         })?;
-    let driver = Driver::read(&nvml)?;
+    let driver = DriverVersions::read(&nvml)?;
     let found = find(&nvml, &arguments.id)?;
     let page = if arguments.list {
-        let line = |card: &Reading| format!("GPU {}: {} (UUID: {})\n", card.index, card.name, card.uuid);
+        let line = |card: &CardReading| format!("GPU {}: {} (UUID: {})\n", card.index, card.name, card.uuid);
         found.cards.iter().map(line).collect()
     } else if !arguments.query_gpu.is_empty() {
-        let format = Format::parse(&arguments.format)?;
+        let format = OutputFormat::parse(&arguments.format)?;
         query::cards(&arguments.query_gpu, format, &driver, nvml.device_count()?, &found.cards)?
     } else if !arguments.query_compute_apps.is_empty() {
-        query::processes(&arguments.query_compute_apps, Format::parse(&arguments.format)?, &found.cards)?
+        query::processes(
+            &arguments.query_compute_apps,
+            OutputFormat::parse(&arguments.format)?,
+            &found.cards,
+        )?
     } else {
         table::draw(&clock::now(c"%a %b %e %H:%M:%S %Y"), "(simulated)", &driver, &found.cards)
     };
@@ -88,22 +92,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// The cards that were asked for.
-struct Found {
-    cards: Vec<Reading>,
+struct FoundCards {
+    cards: Vec<CardReading>,
     /// What stands for the lost ones: an index, or whatever the user wrote.
     lost: Vec<String>,
 }
 
 /// Reads the cards named by index, UUID or PCI address, or all of them.
-fn find(nvml: &Nvml, wanted: &[String]) -> Result<Found, Failure> {
+fn find(nvml: &Nvml, wanted: &[String]) -> Result<FoundCards, SmiError> {
     let all: Vec<String> = (0..nvml.device_count()?).map(|index| index.to_string()).collect();
-    let mut found = Found { cards: Vec::new(), lost: Vec::new() };
+    let mut found = FoundCards { cards: Vec::new(), lost: Vec::new() };
     for name in if wanted.is_empty() { &all } else { wanted } {
-        let reading = device(nvml, name.trim()).and_then(|device| Reading::take(nvml, &device));
+        let reading = device(nvml, name.trim()).and_then(|device| CardReading::take(nvml, &device));
         match reading {
             Ok(card) => found.cards.push(card),
             Err(NvmlError::GpuLost) => found.lost.push(name.clone()),
-            Err(NvmlError::InvalidArg | NvmlError::NotFound) => return Err(Failure::NoSuchCard),
+            Err(NvmlError::InvalidArg | NvmlError::NotFound) => return Err(SmiError::NoSuchCard),
             Err(error) => return Err(error.into()),
         }
     }
@@ -122,7 +126,7 @@ fn device<'a>(nvml: &'a Nvml, name: &str) -> Result<Device<'a>, NvmlError> {
 }
 
 /// Writes to standard output; a reader that has seen enough and gone is no error.
-fn show(page: &str) -> Result<ExitCode, Failure> {
+fn show(page: &str) -> Result<ExitCode, SmiError> {
     let mut output = io::stdout().lock();
     match output.write_all(page.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -136,9 +140,9 @@ pub(crate) fn complain(what: &dyn std::fmt::Display) {
 }
 
 /// Loses a simulated card, or brings it back.
-fn simulate(index: usize, lost: bool) -> Result<ExitCode, Failure> {
+fn simulate(index: usize, lost: bool) -> Result<ExitCode, SmiError> {
     let machine = Machine::open_from_env()?;
-    let card = machine.card(index).ok_or(Failure::NoSuchCard)?;
+    let card = machine.card(index).ok_or(SmiError::NoSuchCard)?;
     if lost {
         card.lose();
     } else {

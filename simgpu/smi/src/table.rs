@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::reading::{Driver, Process, Reading};
+use crate::reading::{CardReading, DriverVersions, ProcessReading};
 
 /// Widths between the bars of the three columns, blanks included; the first grows with the longest name.
 const COLUMNS: [usize; 3] = [41, 24, 22];
@@ -14,7 +14,7 @@ const NAME: usize = 30;
 const PROCESS_NAME: usize = 35;
 
 /// The whole picture, below a line with the date. `mark` stands after the version in the first line.
-pub(crate) fn draw(date: &str, mark: &str, driver: &Driver, cards: &[Reading]) -> String {
+pub(crate) fn draw(date: &str, mark: &str, driver: &DriverVersions, cards: &[CardReading]) -> String {
     let longest = cards.iter().map(|card| card.name.chars().count()).max().unwrap_or(0);
     let widths = [COLUMNS[0] + longest.saturating_sub(NAME), COLUMNS[1], COLUMNS[2]];
     let whole = widths.iter().sum::<usize>() + 2;
@@ -55,7 +55,7 @@ fn headings(widths: &[usize; 3]) -> [[String; 3]; 3] {
     ]
 }
 
-fn title(page: &mut String, whole: usize, mark: &str, driver: &Driver) {
+fn title(page: &mut String, whole: usize, mark: &str, driver: &DriverVersions) {
     let version = format!("{} {mark}", driver.version);
     let text = format!(
         " NVIDIA-SMI {version:<22} Driver Version: {:<14} CUDA Version: {}",
@@ -65,7 +65,7 @@ fn title(page: &mut String, whole: usize, mark: &str, driver: &Driver) {
     page.push_str(&line(&[text], &[whole]));
 }
 
-fn card_rows(card: &Reading, widths: &[usize; 3]) -> [[String; 3]; 3] {
+fn card_rows(card: &CardReading, widths: &[usize; 3]) -> [[String; 3]; 3] {
     let name_width = widths[0] - COLUMNS[0] + NAME;
     let power = format!("{:>14} / {:>5}", watts(card.power_draw), watts(card.power_limit));
     let power_width = widths[0] - COLUMNS[0] + power.len();
@@ -93,7 +93,7 @@ fn card_rows(card: &Reading, widths: &[usize; 3]) -> [[String; 3]; 3] {
     ]
 }
 
-fn processes(page: &mut String, whole: usize, cards: &[Reading]) {
+fn processes(page: &mut String, whole: usize, cards: &[CardReading]) {
     page.push_str(&rule('-', '+', '-', &[whole]));
     let room = whole - 56;
     let headings = [
@@ -122,7 +122,7 @@ fn processes(page: &mut String, whole: usize, cards: &[Reading]) {
     page.push_str(&rule('-', '+', '-', &[whole]));
 }
 
-fn process_row(index: u32, process: &Process, room: usize) -> String {
+fn process_row(index: u32, process: &ProcessReading, room: usize) -> String {
     let name = tail(process.name.as_deref().unwrap_or("[Not Found]"), PROCESS_NAME);
     let memory = process.used_memory.map_or_else(none, mebibytes);
     format!("  {index:>3}   N/A  N/A {:>15}      C   {name:<room$} {memory:>12}", process.pid)
@@ -195,10 +195,10 @@ fn watts(milliwatts: Option<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::draw;
-    use crate::reading::{Driver, Reading, sample};
+    use crate::reading::{CardReading, DriverVersions, sample};
 
-    fn picture(cards: &[Reading]) -> String {
-        let driver = Driver { version: "615.71.01".to_owned(), cuda_version: "13.5".to_owned() };
+    fn picture(cards: &[CardReading]) -> String {
+        let driver = DriverVersions { version: "615.71.01".to_owned(), cuda_version: "13.5".to_owned() };
         draw("Sun Nov 29 12:00:00 2026", "(simulated)", &driver, cards)
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_core::pool::{
-    CardUuid, Config, Ending, Event, PodId, PodSpec, Policy, Pool, Qos, Timestamp, Why,
+    CardUuid, Config, Ending, Event, PodId, PodSpec, Policy, Pool, Qos, TerminationReason, Timestamp,
 };
 use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
@@ -262,7 +262,7 @@ impl Driver {
             .pool
             .leases()
             .filter_map(|lease| match lease.ending? {
-                Ending { why: Why::Preempted { by }, told_at, .. } => {
+                Ending { why: TerminationReason::Preempted { by }, told_at, .. } => {
                     Some((lease.pod.clone(), by.clone(), *told_at))
                 }
                 _ => None,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState, Timestamp};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
-use gpupool_wire::message::{Hello, Reason};
+use gpupool_wire::message::{Hello, RefusalReason};
 
 use super::{ConnectionId, Driver, Effect, Frame, Member, PodFiles, clock, say};
 use crate::books::{Group, Process, Record, Use};
@@ -26,7 +26,7 @@ const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
 pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
 
 /// A refusal for the program.
-struct No(Reason, String);
+struct No(RefusalReason, String);
 
 impl Driver {
     /// A program's frame. Out of turn, it is rubbish.
@@ -65,13 +65,13 @@ impl Driver {
             None => self
                 .identity
                 .pod_of(key, None)
-                .map_err(|stranger| No(Reason::NotRegistered, stranger.to_string()))?,
+                .map_err(|stranger| No(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
             say(&format!("cannot share memory with {pod}: {failure}"));
-            No(Reason::Other, format!("the agent cannot share memory with `{pod}`: {failure}"))
+            No(RefusalReason::Other, format!("the agent cannot share memory with `{pod}`: {failure}"))
         })?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?
@@ -96,7 +96,7 @@ impl Driver {
         }
         if let Some(why) = self.turned_away(pod) {
             return Err(No(
-                Reason::NotRegistered,
+                RefusalReason::NotRegistered,
                 format!("this pod has no share of a card: {}", why.sentence),
             ));
         }
@@ -105,10 +105,13 @@ impl Driver {
                 "the pod with UID {pod} is not known here: it asks for no share of a card, or the API server has not \
                  told of it yet; try again"
             );
-            return Err(No(Reason::NotRegistered, sentence));
+            return Err(No(RefusalReason::NotRegistered, sentence));
         }
         let name = self.name_of(pod);
-        Err(No(Reason::Stopped, format!("`{name}` is being stopped: its programs get no card any more")))
+        Err(No(
+            RefusalReason::Stopped,
+            format!("`{name}` is being stopped: its programs get no card any more"),
+        ))
     }
 
     /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
@@ -119,7 +122,7 @@ impl Driver {
         let holders = self.books.members_using(pod, Use::Holding);
         match holders.iter().find(|holder| **holder != key) {
             Some(holder) if made && missing && !brought => Err(No(
-                Reason::Other,
+                RefusalReason::Other,
                 format!(
                     "the agent was started again and process {} of `{pod}` has not come back to it yet: try again",
                     holder.pid
@@ -141,15 +144,15 @@ impl Driver {
         let resumed = hello.resume().and_then(|_| hello.slot()).filter(|slot| self.is_free(pod, *slot));
         let slot = resumed.or_else(|| self.books.free_slot(pod)).ok_or_else(|| {
             No(
-                Reason::NoSlot,
+                RefusalReason::NoSlot,
                 format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"),
             )
         })?;
         let held = self.connections.get_mut(from).and_then(|connection| connection.held.take());
-        let Some(held) = held else { return Err(No(Reason::Malformed, "a second hello".to_owned())) };
+        let Some(held) = held else { return Err(No(RefusalReason::Malformed, "a second hello".to_owned())) };
         let watched = crate::server::watch_exit(&held, self.exits.clone());
         watched.map_err(|failure| {
-            No(Reason::Other, format!("the agent cannot watch process {}: {failure}", key.pid))
+            No(RefusalReason::Other, format!("the agent cannot watch process {}: {failure}", key.pid))
         })?;
         if resumed.is_none() {
             self.assign_slot(pod, slot);
@@ -166,10 +169,10 @@ impl Driver {
     /// another program by `exec`, which gives back all that the old one held.
     fn welcome_back(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<u32, No> {
         let (Some(member), Some(process)) = (self.members.get(&key), self.books.process(key).cloned()) else {
-            return Err(No(Reason::Other, format!("process {} is not known any more", key.pid)));
+            return Err(No(RefusalReason::Other, format!("process {} is not known any more", key.pid)));
         };
         if member.connection.is_some_and(|old| self.connections.is_alive(old)) {
-            return Err(No(Reason::Malformed, format!("process {} is connected already", key.pid)));
+            return Err(No(RefusalReason::Malformed, format!("process {} is connected already", key.pid)));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
         let confirm_by = (process.using != Use::Nothing).then(|| clock() + CONFIRM_WITHIN);
@@ -177,7 +180,10 @@ impl Driver {
             connection: Some(from),
             asked: false,
             confirm_by: confirm_by.filter(|_| hello.resume().is_none()),
-            ..self.members.remove(&key).ok_or_else(|| No(Reason::Other, "no such process".to_owned()))?
+            ..self
+                .members
+                .remove(&key)
+                .ok_or_else(|| No(RefusalReason::Other, "no such process".to_owned()))?
         };
         self.members.insert(key, member);
         if hello.resume().is_none() && leftover {
@@ -220,7 +226,7 @@ impl Driver {
             None if only == NO_CARD => None,
             None => {
                 return Err(No(
-                    Reason::CardGone,
+                    RefusalReason::CardGone,
                     "the card of this process is not on this machine any more".into(),
                 ));
             }
@@ -249,7 +255,7 @@ impl Driver {
                     self.card_name(bound.as_ref().unwrap_or(&card)),
                     self.card_name(&card)
                 );
-                return Err(No(Reason::Other, sentence));
+                return Err(No(RefusalReason::Other, sentence));
             }
             let process = Process { using: Use::Holding, card: Some(card.clone()), ..process };
             self.record(Record::Process { key, process });
@@ -260,7 +266,7 @@ impl Driver {
         self.record(Record::Process { key, process: Process { using: Use::Waiting, ..process } });
         if let Err(refusal) = self.step(&Event::GpuWanted { pod, only: bound }) {
             self.record(Record::Process { key, process: before });
-            return Err(No(Reason::Other, refusal.to_string()));
+            return Err(No(RefusalReason::Other, refusal.to_string()));
         }
         Ok(())
     }

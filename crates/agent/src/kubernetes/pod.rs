@@ -119,7 +119,7 @@ pub(super) fn id_of(pod: &Pod) -> Option<PodId> {
 
 fn asks(wanted: &sharing::Pod, priority: i32, card: Option<CardUuid>) -> Result<Asks, TurnedAway> {
     let invalid = |sentence: String| TurnedAway::new("Invalid", sentence);
-    let asked = wanted.asked().map_err(|refusal| invalid(refusal.to_string()))?;
+    let asked = wanted.share().map_err(|refusal| invalid(refusal.to_string()))?;
     let asked = asked.ok_or_else(|| invalid("the pod asks for no share of a card".to_owned()))?;
     let policy = match asked.policy {
         sharing::Policy::Static => Policy::Static,

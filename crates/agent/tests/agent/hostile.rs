@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpupool_agent::control::{RefusalReason, Reply, Request};
 use gpupool_wire::NO_CARD;
-use gpupool_wire::message::{Acquire, Granted, Header, Hello, Kind, MAX_FRAME, Release};
+use gpupool_wire::message::{Acquire, FrameKind, Granted, Header, Hello, MAX_FRAME, Release};
 use rustix::fs::MemfdFlags;
 use zerocopy::IntoBytes as _;
 
@@ -28,7 +28,7 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
     foreign_version[4] = 99;
     let mut oversized = Hello::fresh(NO_CARD).as_bytes().to_vec();
     oversized.push(0);
-    let mut granted = Header::new(Kind::Granted).as_bytes().to_vec();
+    let mut granted = Header::new(FrameKind::Granted).as_bytes().to_vec();
     granted.resize(size_of::<Granted>(), 0);
     let (asking, releasing) = (Acquire::new(NO_CARD), Release::new());
     let cases: [(&str, &[u8]); 8] = [
@@ -56,7 +56,7 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
 fn requests_that_are_none_are_refused_with_what_is_wrong() {
     let node = Node::start(&[]);
     for text in ["", "{", "[]", r#"{"request":"dance"}"#, r#"{"request":"status","more":1}"#] {
-        let mut packet = Header::new(Kind::Control).as_bytes().to_vec();
+        let mut packet = Header::new(FrameKind::Control).as_bytes().to_vec();
         packet.push(0);
         packet.extend_from_slice(text.as_bytes());
         let program = Program::connect(&node.socket());

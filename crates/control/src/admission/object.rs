@@ -2,7 +2,8 @@
 //!
 //! Objects stay JSON: what a newer Kubernetes puts into them must come out again unharmed.
 
-use gpupool_core::sharing::{Container, Pod};
+use gpupool_core::sharing::Pod;
+use gpupool_k8s::pod::sharing_of_json;
 use serde_json::Value;
 
 /// Where kubectl keeps the configuration that was applied last.
@@ -46,7 +47,7 @@ impl Kind {
 
     /// What of it matters for sharing.
     pub(super) fn facts(self, object: &Value) -> Pod {
-        facts(self.pod(object))
+        sharing_of_json(self.pod(object))
     }
 
     /// The configuration that was applied with an update, if it came that way: the text is new then.
@@ -63,31 +64,6 @@ pub(super) fn is_leaving(object: &Value) -> bool {
 
 fn last_applied(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()
-}
-
-fn facts(pod: &Value) -> Pod {
-    let text = |map: &str, name: &str| Some(pod.get("metadata")?.get(map)?.get(name)?.as_str()?.to_owned());
-    let mut facts = Pod::read(|name| text("labels", name), |name| text("annotations", name));
-    for (list, init) in [("initContainers", true), ("containers", false)] {
-        let containers = pod.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
-        facts.containers.extend(containers.into_iter().flatten().map(|one| container(one, init)));
-    }
-    facts
-}
-
-fn container(container: &Value, init: bool) -> Container {
-    let amount = |list: &str, name: &str| container.get("resources")?.get(list)?.get(name).and_then(quantity);
-    let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-    Container::new(name, init, |name| amount("requests", name), |name| amount("limits", name))
-}
-
-/// A quantity's text. The API server writes texts; an applied configuration has what somebody typed.
-fn quantity(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
 }
 
 /// The container at a position of [`Pod::containers`].

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpupool_core::placement::{PodFacts, Unfit};
+use gpupool_core::placement::{PlacementPod, Unfit};
 use gpupool_core::sharing::Refusal;
 use gpupool_core::sharing::names::CARD_ANNOTATION;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
@@ -39,14 +39,14 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
     if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
         return Err(BindError::Bound(node));
     }
-    let demand = demand::of_object(&pod)?;
+    let demand = demand::of(&pod)?;
     let card = {
         let mut cluster = extender.cluster();
         cluster.sought(&asked.uid);
         let card = cluster
             .card(demand, &asked.node)
             .map_err(|unfit| BindError::Unfit { node: asked.node.clone(), unfit })?;
-        cluster.assume(&asked.uid, PodFacts { node: asked.node.clone(), demand, card: card.clone() });
+        cluster.assume(&asked.uid, PlacementPod { node: asked.node.clone(), demand, card: card.clone() });
         card
     };
     let binding = Binding {

@@ -4,12 +4,11 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use futures::StreamExt as _;
-use gpupool_core::placement::{Card, NodeFacts, PodFacts};
+use gpupool_core::placement::{Card, PlacementNode, PlacementPod};
 use gpupool_core::pool::CardUuid;
-use gpupool_core::sharing::names::{
-    CARD_ANNOTATION, POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION,
-};
+use gpupool_core::sharing::names::{POLICY_IN_FORCE_LABEL, POLICY_LABEL, POOL_CARDS_ANNOTATION};
 use gpupool_core::sharing::{self, Policy, PoolCard};
+use gpupool_k8s::pod::{self, has_finished};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
@@ -89,22 +88,19 @@ fn take_pod(extender: &Extender, listed: &mut Listed, event: Event<Pod>) {
 }
 
 fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if has_finished(pod) {
         cluster.pod_gone(uid);
         return;
     }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let facts = node.and_then(|node| {
-        let demand = demand::of_object(pod).ok()?;
-        let annotations = pod.metadata.annotations.as_ref();
-        let card = annotations.and_then(|annotations| annotations.get(CARD_ANNOTATION));
-        Some(PodFacts { node, demand, card: card.map(|uuid| CardUuid::from(uuid.as_str())) })
+        let demand = demand::of(pod).ok()?;
+        Some(PlacementPod { node, demand, card: pod::card(pod) })
     });
     cluster.pod_seen(uid, facts);
 }
 
-fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
+fn node_facts(node: &PartialObjectMeta<Node>) -> PlacementNode {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(POLICY_IN_FORCE_LABEL));
     let annotations = node.metadata.annotations.as_ref();
     let cards = annotations.and_then(|annotations| annotations.get(POOL_CARDS_ANNOTATION));
@@ -115,7 +111,7 @@ fn node_facts(node: &PartialObjectMeta<Node>) -> NodeFacts {
             None
         }
     });
-    NodeFacts { policy: Policy::in_force(label.map(String::as_str)), cards }
+    PlacementNode { policy: Policy::in_force(label.map(String::as_str)), cards }
 }
 
 fn card(card: PoolCard) -> Card {

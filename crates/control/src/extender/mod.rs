@@ -147,7 +147,7 @@ impl Extender {
             );
         };
         let mut cluster = self.cluster();
-        cluster.sought(&arguments.pod.metadata.uid);
+        cluster.sought(arguments.pod.metadata.uid.as_deref().unwrap_or_default());
         let mut result = FilterResult::default();
         for name in names {
             match cluster.fits(demand, name) {

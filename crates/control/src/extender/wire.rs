@@ -1,9 +1,10 @@
 //! The scheduler's extender protocol, v1: names as `k8s.io/kube-scheduler/extender/v1` has them, as far as they are
-//! used. Keys are written in capitals there; of a pod only what matters here is read.
+//! used. Keys are written in capitals there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
 /// What `filter` and `prioritize` are asked.
@@ -20,50 +21,6 @@ impl<'a> Arguments<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }
-}
-
-/// A pod, as far as its place depends on it.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Pod {
-    #[serde(default)]
-    pub(super) metadata: Metadata,
-    #[serde(default)]
-    pub(super) spec: Spec,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Metadata {
-    #[serde(default)]
-    pub(super) uid: String,
-    #[serde(default)]
-    pub(super) labels: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    pub(super) annotations: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Spec {
-    #[serde(default)]
-    pub(super) containers: Vec<Container>,
-    #[serde(default)]
-    pub(super) init_containers: Option<Vec<Container>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Container {
-    #[serde(default)]
-    pub(super) name: String,
-    #[serde(default)]
-    pub(super) resources: Resources,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Resources {
-    #[serde(default)]
-    pub(super) requests: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    pub(super) limits: Option<BTreeMap<String, String>>,
 }
 
 /// The answer to `filter`.

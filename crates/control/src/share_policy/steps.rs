@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::quantity::Quantity;
-use gpupool_core::sharing::{Amounts, Condition, Decision, Dimension, NodeFacts};
+use gpupool_core::sharing::{Amounts, Condition, Dimension, SharingDecision, SharingNode};
 
 use super::view::CONDITIONS;
 use super::{Marks, StatusChange};
@@ -20,10 +20,10 @@ pub fn next(node: &Node, cluster: &Cluster) -> Option<Write> {
     }
     let cards = Pool::of(node);
     let unreserved = unreserved(node);
-    let decision = NodeFacts {
+    let decision = SharingNode {
         label: view.label.as_deref(),
         qos: view.qos.as_deref(),
-        standing: &view.in_force(),
+        in_force: &view.in_force(),
         node_use: effective_use(node, cluster).unwrap_or_default(),
         cards: cards.all,
         capacity: &view.capacity,
@@ -32,7 +32,7 @@ pub fn next(node: &Node, cluster: &Cluster) -> Option<Write> {
         reserve: !cluster.no_reservation,
     }
     .decide();
-    if is_still_offered(node) && view.shared_nothing() && decision.standing.policy.shares() {
+    if is_still_offered(node) && view.shared_nothing() && decision.in_force.policy.shares() {
         // Pods would be placed on what is about to go, and turned away by the kubelet. Its next status brings us back.
         return None;
     }
@@ -84,8 +84,8 @@ fn unreserved(node: &Node) -> Amounts {
 }
 
 /// The marks that the node should bear.
-fn marks(node: &Node, decision: &Decision, unreserved: &Amounts) -> Marks {
-    let standing = &decision.standing;
+fn marks(node: &Node, decision: &SharingDecision, unreserved: &Amounts) -> Marks {
+    let standing = &decision.in_force;
     let shares = standing.policy.shares();
     let reserves = shares && !standing.reserved.is_empty();
     let noted = if node.kubelet || !reserves {
@@ -103,9 +103,14 @@ fn marks(node: &Node, decision: &Decision, unreserved: &Amounts) -> Marks {
 }
 
 /// The status write, if the status is not like that already.
-fn status(node: &Node, decision: &Decision, cards: &Pool, unreserved: &Amounts) -> Option<StatusChange> {
+fn status(
+    node: &Node,
+    decision: &SharingDecision,
+    cards: &Pool,
+    unreserved: &Amounts,
+) -> Option<StatusChange> {
     let view = &node.share;
-    let shares = decision.standing.policy.shares();
+    let shares = decision.in_force.policy.shares();
     let told = view.label.is_some() || shares;
     let conditions = if told { decision.conditions().map(Some) } else { [None, None] };
     let stands =
@@ -118,7 +123,7 @@ fn status(node: &Node, decision: &Decision, cards: &Pool, unreserved: &Amounts) 
     let conditions_stand = conditions.iter().zip(view.conditions.iter().zip(&CONDITIONS)).all(stands);
     let percentages = percentages(node, if shares { [cards.all, cards.healthy] } else { [0, 0] });
     let reserves = view.marks.reserved.is_some();
-    let left = unreserved.without(&decision.standing.reserved);
+    let left = unreserved.without(&decision.in_force.reserved);
     let (allocatable, touch, give_back) = if reserves && node.kubelet {
         // The webhook does it, with whatever comes by.
         (Amounts::default(), left != view.allocatable || view.marks.unreserved.is_none(), false)

@@ -9,7 +9,7 @@ use gpupool_core::sharing::names::{
     POLICY_VALID_CONDITION, POOL_CARDS_ANNOTATION, QOS_ANNOTATION, QOS_IN_FORCE_ANNOTATION,
     RESERVED_ANNOTATION,
 };
-use gpupool_core::sharing::{self, Amounts, Dimension, Policy, PoolCard, Qos, Standing as InForce};
+use gpupool_core::sharing::{self, Amounts, Dimension, InForce, Policy, PoolCard, Qos};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 

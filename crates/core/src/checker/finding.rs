@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::names::{Kind, classify};
+use crate::names::{ResourceKind, classify};
 use crate::node_use::{LABEL, NodeUse};
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
@@ -18,7 +18,7 @@ pub struct Advert {
     /// How many of it.
     pub quantity: Quantity,
     /// What the name stands for.
-    pub kind: Kind,
+    pub kind: ResourceKind,
 }
 
 impl Advert {
@@ -221,11 +221,11 @@ fn remedy(node_use: NodeUse, found: &[Advert]) -> String {
     let Some(stranger) = stranger else { return remedy_of_one_use(node_use, found) };
     let name = &stranger.resource;
     match (stranger.kind, NodeUse::advertising(stranger.kind)) {
-        (Kind::Container, Some(other)) => format!(
+        (ResourceKind::Container, Some(other)) => format!(
             "stop whoever advertises {name} (a leftover container device plugin, or KubeVirt's permittedHostDevices), or label the node {other}"
         ),
         (_, Some(other)) => format!("stop whoever advertises {name}, or label the node {other}"),
-        (Kind::Companion | Kind::Fabric, None) => {
+        (ResourceKind::Companion | ResourceKind::Fabric, None) => {
             format!(
                 "{name} is {}; `--rules operator` accepts it beside a passthrough model",
                 stranger.kind.phrase()
@@ -241,7 +241,7 @@ fn remedy_of_one_use(node_use: NodeUse, found: &[Advert]) -> String {
         NodeUse::Container => {
             let name = found
                 .iter()
-                .find(|advert| advert.kind != Kind::Container)
+                .find(|advert| advert.kind != ResourceKind::Container)
                 .map_or("it", |advert| &advert.resource);
             format!(
                 "turn {name} off in the device plugin's settings, or judge by `--rules operator`, which accepts it"

@@ -6,15 +6,15 @@
 //! - What is no GPU workload resource counts for nothing, and is warned of.
 
 use super::warning::missing_profile;
-use super::{Advert, Mismatch, NodeFacts, Warning};
-use crate::names::{Kind, classify};
+use super::{Advert, JudgedNode, Mismatch, Warning};
+use crate::names::{ResourceKind, classify};
 use crate::node_use::NodeUse;
 use crate::quantity::Quantity;
 
 /// Judges what a node advertises, which is at least one resource.
 pub(super) fn judge(
     node_use: NodeUse,
-    node: NodeFacts<'_>,
+    node: JudgedNode<'_>,
     advertised: &[(&str, Quantity)],
     warnings: &mut Vec<Warning>,
 ) -> Option<Mismatch> {
@@ -39,7 +39,10 @@ pub(super) fn judge(
     None
 }
 
-fn of<'a>(advertised: &[(&'a str, Quantity)], select: impl Fn(Kind) -> bool) -> Vec<(&'a str, Quantity)> {
+fn of<'a>(
+    advertised: &[(&'a str, Quantity)],
+    select: impl Fn(ResourceKind) -> bool,
+) -> Vec<(&'a str, Quantity)> {
     advertised.iter().copied().filter(|(name, _)| select(classify(name))).collect()
 }
 
@@ -56,11 +59,11 @@ enum Place {
     Wrong,
 }
 
-fn place(kind: Kind, node_use: NodeUse) -> Place {
+fn place(kind: ResourceKind, node_use: NodeUse) -> Place {
     match (kind, node_use) {
-        (Kind::Companion | Kind::Fabric, NodeUse::VmPassthrough) => Place::Along,
+        (ResourceKind::Companion | ResourceKind::Fabric, NodeUse::VmPassthrough) => Place::Along,
         // A sound function bound by hand on a container node harms nobody.
-        (Kind::Other, _) | (Kind::Companion, NodeUse::Container) => Place::Ignored,
+        (ResourceKind::Other, _) | (ResourceKind::Companion, NodeUse::Container) => Place::Ignored,
         _ if NodeUse::advertising(kind) == Some(node_use) => Place::Right,
         _ => Place::Wrong,
     }

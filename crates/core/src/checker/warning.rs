@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Advert, NodeFacts};
-use crate::names::{self, Kind, classify};
+use super::{Advert, JudgedNode};
+use crate::names::{self, ResourceKind, classify};
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
 
@@ -71,7 +71,7 @@ impl fmt::Display for Warning {
 }
 
 /// The oddities of a node that carries the label, whatever the rules.
-pub(super) fn about(node: NodeFacts<'_>, advertised: &[(&str, Quantity)]) -> Vec<Warning> {
+pub(super) fn about(node: JudgedNode<'_>, advertised: &[(&str, Quantity)]) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if node.allocatable.is_none() && !advertised.is_empty() {
         warnings.push(Warning::FromCapacity);
@@ -80,11 +80,15 @@ pub(super) fn about(node: NodeFacts<'_>, advertised: &[(&str, Quantity)]) -> Vec
     for &(name, quantity) in advertised.iter().take(16) {
         let advert = || Advert::of((name, quantity));
         match classify(name) {
-            Kind::Passthrough if names::is_raw_pci_id(name) => warnings.push(Warning::RawPciId(advert())),
-            Kind::Passthrough if name != names::plugin::KATA_ALIAS && !names::names_a_chip(name) => {
+            ResourceKind::Passthrough if names::is_raw_pci_id(name) => {
+                warnings.push(Warning::RawPciId(advert()))
+            }
+            ResourceKind::Passthrough if name != names::plugin::KATA_ALIAS && !names::names_a_chip(name) => {
                 warnings.push(Warning::NoChip(advert()));
             }
-            Kind::Vgpu if !names::known::is_known(name) => warnings.push(Warning::UnknownProfile(advert())),
+            ResourceKind::Vgpu if !names::known::is_known(name) => {
+                warnings.push(Warning::UnknownProfile(advert()))
+            }
             _ => {}
         }
         if quantity.is_negative() || quantity.whole().is_none() {
@@ -101,12 +105,13 @@ pub(super) fn about(node: NodeFacts<'_>, advertised: &[(&str, Quantity)]) -> Vec
 }
 
 /// The profile that the node's configuration names, if profiles are advertised and it is not among them.
-pub(super) fn missing_profile(node: NodeFacts<'_>, advertised: &[(&str, Quantity)]) -> Option<String> {
+pub(super) fn missing_profile(node: JudgedNode<'_>, advertised: &[(&str, Quantity)]) -> Option<String> {
     // Any other value is the name of a mixed configuration, and what that holds is not known here.
-    let config = node.vgpu_config.filter(|config| !config.contains('/') && classify(config) == Kind::Vgpu)?;
+    let config =
+        node.vgpu_config.filter(|config| !config.contains('/') && classify(config) == ResourceKind::Vgpu)?;
     // Config files write -24QGFX where the driver's type, and so the resource, is -24Q.
     let config_type = config.strip_suffix("GFX").unwrap_or(config);
-    let mut profiles = advertised.iter().filter(|(name, _)| classify(name) == Kind::Vgpu).peekable();
+    let mut profiles = advertised.iter().filter(|(name, _)| classify(name) == ResourceKind::Vgpu).peekable();
     profiles.peek()?;
     let made = profiles.any(|(name, _)| {
         let brand = name.strip_suffix(config_type).and_then(|rest| rest.strip_prefix(names::DOMAIN));

@@ -11,7 +11,7 @@ use super::{Demand, Unfit};
 
 /// A node, as far as placement depends on it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NodeFacts {
+pub struct PlacementNode {
     /// The share policy in force.
     pub policy: Policy,
     /// The cards, once its agent has named them.
@@ -20,7 +20,7 @@ pub struct NodeFacts {
 
 /// A pod that has a node and has not finished.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PodFacts {
+pub struct PlacementPod {
     /// Its node.
     pub node: String,
     /// What it wants of GPUs.
@@ -30,9 +30,9 @@ pub struct PodFacts {
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct NodeRecord {
     /// Nothing before it was seen and after it has gone: pods may be known of before and longer.
-    facts: Option<NodeFacts>,
+    facts: Option<PlacementNode>,
     /// Uids of the pods on it, in an order that does not change.
     pods: BTreeSet<String>,
     rooms: Vec<Room>,
@@ -43,16 +43,16 @@ struct Node {
 /// What was seen and decided.
 #[derive(Debug, Default)]
 pub struct Cluster {
-    nodes: HashMap<String, Node>,
+    nodes: HashMap<String, NodeRecord>,
     /// By uid.
-    pods: HashMap<String, PodFacts>,
+    pods: HashMap<String, PlacementPod>,
     /// Uids of pods in `pods` that were placed here and not yet seen where they were placed.
     assumed: HashSet<String>,
 }
 
 impl Cluster {
     /// A node was seen.
-    pub fn node_seen(&mut self, name: &str, facts: NodeFacts) {
+    pub fn node_seen(&mut self, name: &str, facts: PlacementNode) {
         self.nodes.entry(name.to_owned()).or_default().facts = Some(facts);
         self.reckon(name);
     }
@@ -70,7 +70,7 @@ impl Cluster {
 
     /// A pod was seen: where it is, or nothing if it has no node. That it has no node yet says
     /// nothing about a pick of a moment ago, which such news may be older than.
-    pub fn pod_seen(&mut self, uid: &str, facts: Option<PodFacts>) {
+    pub fn pod_seen(&mut self, uid: &str, facts: Option<PlacementPod>) {
         match facts {
             Some(facts) => {
                 self.assumed.remove(uid);
@@ -114,7 +114,7 @@ impl Cluster {
     }
 
     /// A pod is about to be bound to a node and card: counted from now on.
-    pub fn assume(&mut self, uid: &str, facts: PodFacts) {
+    pub fn assume(&mut self, uid: &str, facts: PlacementPod) {
         self.assumed.insert(uid.to_owned());
         self.put(uid, facts);
     }
@@ -176,12 +176,12 @@ impl Cluster {
         self.nodes.get(node).map_or(&[], |node| &node.rooms)
     }
 
-    fn seen(&self, node: &str) -> Result<(&Node, &NodeFacts), Unfit> {
+    fn seen(&self, node: &str) -> Result<(&NodeRecord, &PlacementNode), Unfit> {
         let node = self.nodes.get(node).ok_or(Unfit::Unknown)?;
         Ok((node, node.facts.as_ref().ok_or(Unfit::Unknown)?))
     }
 
-    fn put(&mut self, uid: &str, facts: PodFacts) {
+    fn put(&mut self, uid: &str, facts: PlacementPod) {
         self.take_out(uid);
         let node = facts.node.clone();
         self.nodes.entry(node.clone()).or_default().pods.insert(uid.to_owned());
@@ -218,7 +218,7 @@ impl Cluster {
 }
 
 /// The room that the rule gives to a pod with a share.
-fn place(demand: Demand, node: &Node) -> Result<&Room, Unfit> {
+fn place(demand: Demand, node: &NodeRecord) -> Result<&Room, Unfit> {
     if node.facts.as_ref().is_none_or(|facts| facts.cards.is_none()) {
         return Err(Unfit::CardsUnknown);
     }

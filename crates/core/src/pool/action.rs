@@ -40,7 +40,7 @@ pub enum Action {
         /// Under which lease.
         lease: LeaseId,
         /// What for.
-        why: Why,
+        why: TerminationReason,
         /// When the grace is over and [`Action::Kill`] follows.
         kill_at: Timestamp,
     },
@@ -53,7 +53,7 @@ pub enum Action {
         /// Under which lease.
         lease: LeaseId,
         /// What for.
-        why: Why,
+        why: TerminationReason,
     },
     /// The pod's lease is over and its share is back; the pod hibernates, or is gone if it was removed. When one of
     /// its processes asked after it was told to go, it waits again at once, at the tail of the queue.
@@ -65,7 +65,7 @@ pub enum Action {
         /// The lease that is over.
         lease: LeaseId,
         /// Why it was told to terminate; `None` when it ended by itself.
-        why: Option<Why>,
+        why: Option<TerminationReason>,
     },
     /// What a running pod may use has changed.
     LimitsChanged {
@@ -79,7 +79,7 @@ pub enum Action {
 /// Why a running pod is told to terminate. Its text is the sentence that the pod's owner reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
-pub enum Why {
+pub enum TerminationReason {
     /// It had held its card for `podMaxDuration`, and another couldn't be placed.
     Preempted {
         /// The head of the queue at that moment.
@@ -96,7 +96,7 @@ pub enum Why {
     Stopped,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for TerminationReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Preempted { by } => {

@@ -3,8 +3,8 @@
 use super::Pool;
 use super::action::Action;
 use super::config::{Card, Policy};
-use super::fit::{CardRecord, CardSlot};
-use super::ident::CardUuid;
+use super::fit::CardRecord;
+use super::ident::{CardSlot, CardUuid};
 use super::queue::Lane;
 use super::refusal::Refusal;
 

@@ -78,3 +78,10 @@ impl fmt::Display for LeaseId {
         self.0.fmt(f)
     }
 }
+
+/// A card by its place in the pool's list of cards, which never shrinks.
+pub(super) type CardSlot = usize;
+
+/// A pod by its place in the pool's list of pods: cheaper than its name to follow. Never decides anything: a restored pool has
+/// other slots.
+pub(super) type PodSlot = usize;

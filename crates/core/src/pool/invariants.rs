@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Pool;
 use super::config::Policy;
-use super::fit::{CardSlot, Load};
-use super::ident::LeaseId;
-use super::pods::{Lease, Phase, PodRecord, Waiting};
+use super::ident::{CardSlot, LeaseId};
+use super::load::Load;
+use super::pods::{Lease, PodRecord, StateRecord, Waiting};
 use super::queue::QueueKey;
 
 /// Something that must hold does not: a defect of the pool, or a damaged snapshot.
@@ -123,7 +123,7 @@ impl Pool {
             if !record.leaving {
                 placed[lane].add(Load::requests(&record.spec));
             }
-            if let Phase::Ready(ready) = &record.phase {
+            if let StateRecord::Ready(ready) = &record.state {
                 let number = ready.number;
                 must!(numbers.insert(number), "number {number} was given twice");
                 must!(number < self.next_number, "number {number} was never given");

@@ -1,11 +1,12 @@
 //! Pods that come, change what they ask for, and go; and whether their requests find room on the node.
 
 use super::Pool;
-use super::action::{Action, Why};
+use super::action::{Action, TerminationReason};
 use super::config::{Limits, PodSpec, Policy};
-use super::fit::{CardSlot, Load, best_fit};
-use super::ident::{CardUuid, PodId};
-use super::pods::{Phase, PodRecord, PodSlot};
+use super::fit::best_fit;
+use super::ident::{CardSlot, CardUuid, PodId, PodSlot};
+use super::load::Load;
+use super::pods::{PodRecord, StateRecord};
 use super::queue::QueueKey;
 use super::refusal::{Refusal, Resource};
 use crate::share::Percent;
@@ -23,7 +24,7 @@ impl Pool {
             self.check_room(lane, requests, Load::default())?;
         }
         self.lanes[lane].placed.add(requests);
-        self.pods.insert(PodRecord { id: pod, spec, fixed, leaving: false, phase: Phase::Hibernating });
+        self.pods.insert(PodRecord { id: pod, spec, fixed, leaving: false, state: StateRecord::Hibernating });
         Ok(())
     }
 
@@ -174,7 +175,7 @@ impl Pool {
         };
         lease.again = None;
         record.leaving = true;
-        self.terminate(slot, Why::Stopped, out);
+        self.terminate(slot, TerminationReason::Stopped, out);
         Ok(())
     }
 }

@@ -4,15 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::config::{Limits, PodSpec};
-use super::fit::CardSlot;
-use super::ident::{LeaseId, PodId};
+use super::ident::{CardSlot, LeaseId, PodId, PodSlot};
 use super::refusal::Refusal;
+use super::state::{Ending, PodState};
 use super::time::Timestamp;
-use super::view::Ending;
-
-/// A pod by its place in [`Pods`]: cheaper than its name to follow. Never decides anything: a restored pool has
-/// other slots.
-pub(super) type PodSlot = usize;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -23,12 +18,14 @@ pub(super) struct PodRecord {
     pub(super) fixed: Option<CardSlot>,
     /// Removed; only its lease is still there.
     pub(super) leaving: bool,
-    pub(super) phase: Phase,
+    /// Written down as `phase`, its name in journals since the first.
+    #[cfg_attr(feature = "serde", serde(rename = "phase"))]
+    pub(super) state: StateRecord,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) enum Phase {
+pub(super) enum StateRecord {
     Hibernating,
     Ready(Waiting),
     Running(Lease),
@@ -68,16 +65,25 @@ pub(super) struct Again {
 }
 
 impl PodRecord {
+    /// The state as the pool shows it.
+    pub(super) const fn pod_state(&self) -> PodState {
+        match self.state {
+            StateRecord::Hibernating => PodState::Hibernating,
+            StateRecord::Ready(_) => PodState::Ready,
+            StateRecord::Running(_) => PodState::Running,
+        }
+    }
+
     pub(super) const fn lease(&self) -> Option<&Lease> {
-        match &self.phase {
-            Phase::Running(lease) => Some(lease),
+        match &self.state {
+            StateRecord::Running(lease) => Some(lease),
             _ => None,
         }
     }
 
     pub(super) const fn lease_mut(&mut self) -> Option<&mut Lease> {
-        match &mut self.phase {
-            Phase::Running(lease) => Some(lease),
+        match &mut self.state {
+            StateRecord::Running(lease) => Some(lease),
             _ => None,
         }
     }
@@ -88,8 +94,8 @@ impl PodRecord {
     }
 
     pub(super) const fn waiting(&self) -> Option<&Waiting> {
-        match &self.phase {
-            Phase::Ready(waiting) => Some(waiting),
+        match &self.state {
+            StateRecord::Ready(waiting) => Some(waiting),
             _ => None,
         }
     }

@@ -13,14 +13,15 @@
 //!   others may be asked.
 
 use super::Pool;
-use super::action::{Action, Why};
+use super::action::{Action, TerminationReason};
 use super::config::Policy;
-use super::fit::{CardRecord, CardSlot, Load};
-use super::ident::LeaseId;
-use super::pods::{Lease, PodRecord, PodSlot};
+use super::fit::CardRecord;
+use super::ident::{CardSlot, LeaseId, PodSlot};
+use super::load::Load;
+use super::pods::{Lease, PodRecord};
 use super::smallest::{Candidate, Cost, smallest};
+use super::state::Ending;
 use super::time::{Millis, Timestamp};
-use super::view::Ending;
 
 /// How long after SIGKILL a share is still expected back. A driver may take many seconds to tear down a large
 /// process; one that takes longer than this is not worth waiting for.
@@ -52,14 +53,14 @@ impl Pool {
             let Some(lease) = record.lease() else { continue };
             let why = match self.grounds(lease) {
                 None => continue,
-                Some(Grounds::Idle) => Why::IdleRelease { by: by.clone() },
+                Some(Grounds::Idle) => TerminationReason::IdleRelease { by: by.clone() },
                 Some(Grounds::TimeUp) => {
                     out.push(Action::Preempted {
                         victim: record.id.clone(),
                         beneficiary: by.clone(),
                         card: self.cards[lease.card].card.uuid.clone(),
                     });
-                    Why::Preempted { by: by.clone() }
+                    TerminationReason::Preempted { by: by.clone() }
                 }
             };
             self.terminate(victim, why, out);
@@ -129,7 +130,7 @@ impl Pool {
     }
 
     /// Tells a running pod to go, unless it has been told already.
-    pub(super) fn terminate(&mut self, slot: PodSlot, why: Why, out: &mut Vec<Action>) {
+    pub(super) fn terminate(&mut self, slot: PodSlot, why: TerminationReason, out: &mut Vec<Action>) {
         let now = self.now;
         let kill_at = now + self.qos.grace;
         let record = &mut self.pods[slot];
@@ -146,7 +147,7 @@ impl Pool {
     pub(super) fn evict(&mut self, card: CardSlot, out: &mut Vec<Action>) {
         let holders: Vec<PodSlot> = self.cards[card].leases.values().copied().collect();
         for slot in holders {
-            self.terminate(slot, Why::CardLost, out);
+            self.terminate(slot, TerminationReason::CardLost, out);
         }
     }
 

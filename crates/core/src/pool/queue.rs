@@ -8,12 +8,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::Pool;
 use super::action::Action;
 use super::config::Policy;
-use super::fit::{CardSlot, Load};
-use super::ident::LeaseId;
-use super::pods::{Lease, Phase, PodRecord, PodSlot, Waiting};
-use super::{Pool, view::PodState};
+use super::ident::{CardSlot, LeaseId, PodSlot};
+use super::load::Load;
+use super::pods::{Lease, PodRecord, StateRecord, Waiting};
 
 /// Where a pod stands in its lane: the lowest key is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ impl Pool {
         self.next_number += 1;
         let record = &mut self.pods[slot];
         let key = QueueKey::new(record, &waiting);
-        record.phase = Phase::Ready(waiting);
+        record.state = StateRecord::Ready(waiting);
         let lane = self.lane_of(&self.pods[slot]);
         self.lanes[lane].waiting.insert(key, slot);
     }
@@ -63,7 +63,7 @@ impl Pool {
         let key = QueueKey::new(record, waiting);
         let lane = self.lane_of(record);
         self.lanes[lane].waiting.remove(&key);
-        self.pods[slot].phase = Phase::Hibernating;
+        self.pods[slot].state = StateRecord::Hibernating;
     }
 
     /// The pod whose turn it is in the lane.
@@ -91,7 +91,7 @@ impl Pool {
         self.next_lease += 1;
         let record = &mut self.pods[slot];
         let limits = record.spec.limits();
-        record.phase = Phase::Running(Lease {
+        record.state = StateRecord::Running(Lease {
             id,
             card,
             since: self.now,
@@ -105,15 +105,5 @@ impl Pool {
         holder.used.add(limits.into());
         holder.leases.insert(id, slot);
         out.push(Action::Grant { pod: record.id.clone(), card: holder.card.uuid.clone(), lease: id, limits });
-    }
-}
-
-impl PodRecord {
-    pub(super) const fn state(&self) -> PodState {
-        match self.phase {
-            Phase::Hibernating => PodState::Hibernating,
-            Phase::Ready(_) => PodState::Ready,
-            Phase::Running(_) => PodState::Running,
-        }
     }
 }

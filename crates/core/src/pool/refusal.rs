@@ -1,8 +1,8 @@
 //! Why the pool says no, in the sentences that users read.
 
-use std::fmt;
-
 use super::ident::{CardUuid, LeaseId, PodId};
+
+use std::fmt;
 
 /// An event that the pool does not accept. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

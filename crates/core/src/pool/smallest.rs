@@ -2,7 +2,7 @@
 //!
 //! Knows numbers only; who may be chosen at all is decided in [`super::preempt`].
 
-use super::fit::Load;
+use super::load::Load;
 
 /// A pod that may be asked to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 
 use super::Pool;
 use super::config::{Card, Policy, Qos};
-use super::fit::{CardRecord, Load};
+use super::fit::CardRecord;
 use super::invariants::{Violation, violation};
-use super::pods::{Phase, PodRecord, Pods};
+use super::load::Load;
+use super::pods::{PodRecord, Pods, StateRecord};
 use super::queue::{Lane, QueueKey};
 use super::time::Timestamp;
 
@@ -90,12 +91,12 @@ impl Pool {
         }
         let slot = self.pods.insert(record);
         let record = &self.pods[slot];
-        match &record.phase {
-            Phase::Hibernating => {}
-            Phase::Ready(waiting) => {
+        match &record.state {
+            StateRecord::Hibernating => {}
+            StateRecord::Ready(waiting) => {
                 self.lanes[lane].waiting.insert(QueueKey::new(record, waiting), slot);
             }
-            Phase::Running(lease) => {
+            StateRecord::Running(lease) => {
                 let card = &mut self.cards[lease.card];
                 card.used.add(lease.limits.into());
                 if lease.ending.is_some() && !lease.stuck {

@@ -2,9 +2,9 @@
 
 use super::Pool;
 use super::action::Action;
-use super::fit::{CardSlot, Load};
-use super::ident::{CardUuid, LeaseId, PodId};
-use super::pods::{Again, Lease, Phase, PodRecord};
+use super::ident::{CardSlot, CardUuid, LeaseId, PodId};
+use super::load::Load;
+use super::pods::{Again, Lease, PodRecord, StateRecord};
 use super::refusal::Refusal;
 
 impl Pool {
@@ -14,11 +14,11 @@ impl Pool {
         if let Some(fixed) = self.pods[slot].fixed {
             self.check_same(&self.pods[slot], fixed, only)?;
         }
-        match &mut self.pods[slot].phase {
-            Phase::Hibernating => self.enqueue(slot, only),
-            Phase::Ready(waiting) => waiting.only = only,
-            Phase::Running(Lease { ending: Some(_), again, .. }) => *again = Some(Again { only }),
-            Phase::Running(Lease { card, .. }) => {
+        match &mut self.pods[slot].state {
+            StateRecord::Hibernating => self.enqueue(slot, only),
+            StateRecord::Ready(waiting) => waiting.only = only,
+            StateRecord::Running(Lease { ending: Some(_), again, .. }) => *again = Some(Again { only }),
+            StateRecord::Running(Lease { card, .. }) => {
                 let card = *card;
                 self.check_same(&self.pods[slot], card, only)?;
             }
@@ -67,7 +67,7 @@ impl Pool {
         let Some(ended) = record.lease().filter(|held| held.id == lease).cloned() else {
             return Err(Refusal::StaleLease { pod: pod.clone(), lease });
         };
-        record.phase = Phase::Hibernating;
+        record.state = StateRecord::Hibernating;
         let leaving = record.leaving;
         let card = &mut self.cards[ended.card];
         let load = Load::from(ended.limits);

@@ -1,24 +1,12 @@
 //! What can be seen of the pool: for status, metrics and the pages that programs read.
 
 use super::Pool;
-use super::action::Why;
 use super::config::{Limits, PodSpec, Policy, Qos};
-use super::ident::{CardUuid, LeaseId, PodId};
-use super::pods::{PodRecord, PodSlot};
+use super::ident::{CardUuid, LeaseId, PodId, PodSlot};
+use super::pods::PodRecord;
 use super::queue::Lane;
+use super::state::{Ending, PodState};
 use super::time::Timestamp;
-
-/// Where a pod stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
-pub enum PodState {
-    /// Holds nothing and waits for nothing.
-    Hibernating,
-    /// Waits in the queue.
-    Ready,
-    /// Holds a lease.
-    Running,
-}
 
 /// A pod as the pool knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,20 +46,6 @@ pub struct LeaseView<'a> {
     pub wants_again: bool,
 }
 
-/// A lease that is coming to its end: its pod has been told to terminate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Ending {
-    /// Why.
-    pub why: Why,
-    /// When it was told.
-    pub told_at: Timestamp,
-    /// When its grace is over.
-    pub kill_at: Timestamp,
-    /// When SIGKILL was ordered; `None` before that.
-    pub killed_at: Option<Timestamp>,
-}
-
 /// A pod in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueView<'a> {
@@ -107,7 +81,7 @@ pub struct CardView<'a> {
 impl Pool {
     /// Where the pod stands; `None` when it isn't known.
     pub fn state(&self, pod: &PodId) -> Option<PodState> {
-        self.pods.find(pod).map(|slot| self.pods[slot].state())
+        self.pods.find(pod).map(|slot| self.pods[slot].pod_state())
     }
 
     /// Everything about one pod; `None` when it isn't known.
@@ -201,7 +175,7 @@ impl Pool {
         PodView {
             pod: &record.id,
             spec: &record.spec,
-            state: record.state(),
+            state: record.pod_state(),
             lease: self.lease_view(record),
             only: record.only().map(|slot| &self.cards[slot].card.uuid),
             leaving: record.leaving,

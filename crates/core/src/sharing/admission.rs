@@ -4,7 +4,8 @@
 //! and the stored limit is the request. Written back by people and programs (apply, edit, undo, restore), the stored
 //! object means what it meant; what somebody changes in it is found by comparing.
 
-use super::pod::{Amount, Asked, Container, Dimension, Pod, whole_percent};
+use super::dimension::Dimension;
+use super::pod::{Amount, Container, Pod, PodShare, whole_percent};
 use super::refusal::Refusal;
 
 /// How an object was before, where one is updated.
@@ -23,7 +24,7 @@ pub struct Admitted {
     /// What is to be changed in it.
     pub rewrite: Rewrite,
     /// What it asks for; nothing where what stood there before cannot be read and is not changed.
-    pub asked: Option<Asked>,
+    pub asked: Option<PodShare>,
 }
 
 /// Changes to an object before it is stored.
@@ -51,8 +52,8 @@ pub fn admit(pod: &Pod, update: Option<Update<'_>>) -> Result<Admitted, Refusal>
     let rewrite = rewrite(pod, update);
     let after = rewritten(pod, &rewrite);
     let asked = match update {
-        Some(update) if *update.old == after => after.asked().ok().flatten(),
-        _ => after.asked()?,
+        Some(update) if *update.old == after => after.share().ok().flatten(),
+        _ => after.share()?,
     };
     Ok(Admitted { rewrite, asked })
 }
@@ -62,7 +63,7 @@ pub fn validate(pod: &Pod, old: Option<&Pod>) -> Result<(), Refusal> {
     if old == Some(pod) {
         return Ok(());
     }
-    let asked = pod.asked()?;
+    let asked = pod.share()?;
     if asked.is_some() && pod.card.is_some() {
         return Err(Refusal::CardAnnotation);
     }

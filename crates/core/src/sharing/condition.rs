@@ -1,6 +1,6 @@
 //! The two conditions of a node, in the published words.
 
-use super::decision::Decision;
+use super::decision::SharingDecision;
 use super::names::{POLICY_CONDITION, POLICY_VALID_CONDITION};
 
 /// A condition of a node, but for its times.
@@ -23,10 +23,10 @@ impl Condition {
     }
 }
 
-impl Decision {
+impl SharingDecision {
     /// What the node says of it: whether what is asked for is followed, and which policy is in force.
     pub fn conditions(&self) -> [Condition; 2] {
-        let policy = self.standing.policy;
+        let policy = self.in_force.policy;
         let config = if policy.shares() { "" } else { "config " };
         let valid = match &self.refusal {
             None => Condition {

@@ -28,7 +28,7 @@ pub struct Load {
 
 /// What is in force on a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Standing {
+pub struct InForce {
     /// The policy.
     pub policy: Policy,
     /// The quality of service; the default where nothing is shared.
@@ -39,13 +39,13 @@ pub struct Standing {
 
 /// A node, as far as the decision depends on it.
 #[derive(Clone, Debug)]
-pub struct NodeFacts<'a> {
+pub struct SharingNode<'a> {
     /// The text of the label [`POLICY_LABEL`].
     pub label: Option<&'a str>,
     /// The text of the annotation with the quality of service.
     pub qos: Option<&'a str>,
     /// What is in force now.
-    pub standing: &'a Standing,
+    pub in_force: &'a InForce,
     /// What the node is for, by the use in effect.
     pub node_use: NodeUse,
     /// How many cards it has, unhealthy ones included.
@@ -62,9 +62,9 @@ pub struct NodeFacts<'a> {
 
 /// What is to be in force, and what could not be followed.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Decision {
+pub struct SharingDecision {
     /// What is to be in force.
-    pub standing: Standing,
+    pub in_force: InForce,
     /// Why what is asked for is not, or not all of it.
     pub refusal: Option<NodeRefusal>,
 }
@@ -146,16 +146,16 @@ impl NodeRefusal {
     }
 }
 
-impl NodeFacts<'_> {
+impl SharingNode<'_> {
     /// Decides.
-    pub fn decide(&self) -> Decision {
+    pub fn decide(&self) -> SharingDecision {
         let wanted = match self.label.map_or(Ok(Policy::None), str::parse) {
             Ok(wanted) => wanted,
             Err(error) => {
-                return self.keep(NodeRefusal::UnknownPolicy { error, stays: self.standing.policy });
+                return self.keep(NodeRefusal::UnknownPolicy { error, stays: self.in_force.policy });
             }
         };
-        let stands = self.standing.policy;
+        let stands = self.in_force.policy;
         if stands.shares() && wanted != stands && !self.load.shared.is_empty() {
             let pods_there = self.load.shared.clone();
             return self.keep(NodeRefusal::SharedPods { pods_there, stays: stands, wanted });
@@ -163,7 +163,7 @@ impl NodeFacts<'_> {
         if !wanted.shares() {
             // A mistake in the annotation is told, but nobody needs it to switch sharing off.
             let refusal = self.label.and_then(|_| self.asked_qos().err());
-            return Decision { standing: Standing::default(), refusal: refusal.map(NodeRefusal::from) };
+            return SharingDecision { in_force: InForce::default(), refusal: refusal.map(NodeRefusal::from) };
         }
         if self.node_use != NodeUse::Container {
             let refusal = NodeRefusal::NotForContainers { node_use: self.node_use };
@@ -176,7 +176,7 @@ impl NodeFacts<'_> {
             return self.keep(refusal);
         }
         match self.terms(wanted) {
-            Ok(standing) => Decision { standing, refusal: None },
+            Ok(in_force) => SharingDecision { in_force, refusal: None },
             Err(refusal) => self.keep(refusal),
         }
     }
@@ -192,14 +192,14 @@ impl NodeFacts<'_> {
         Ok(())
     }
 
-    fn terms(&self, policy: Policy) -> Result<Standing, NodeRefusal> {
+    fn terms(&self, policy: Policy) -> Result<InForce, NodeRefusal> {
         let mut qos = self.asked_qos()?;
         let computed = reservation(self.cards, self.capacity, qos.reserved_ephemeral_storage);
         qos.reserved_ephemeral_storage = Some(computed.amount(Reserved::EphemeralStorage));
         let reserved = if self.reserve { computed } else { Amounts::default() };
         let missing = self.missing(&reserved);
         if missing.is_empty() {
-            Ok(Standing { policy, qos, reserved })
+            Ok(InForce { policy, qos, reserved })
         } else {
             Err(NodeRefusal::NotEnoughLeft { reserved, missing })
         }
@@ -211,7 +211,7 @@ impl NodeFacts<'_> {
         for (one, amount) in reserved.iter() {
             let needed = self.load.requested.amount(one).plus(amount);
             let short = needed.minus(self.allocatable.amount(one));
-            if amount > self.standing.reserved.amount(one) && short > Quantity::ZERO {
+            if amount > self.in_force.reserved.amount(one) && short > Quantity::ZERO {
                 missing.set(one, short);
             }
         }
@@ -222,13 +222,13 @@ impl NodeFacts<'_> {
         self.qos.map_or_else(|| Ok(Qos::default()), Qos::parse)
     }
 
-    fn keep(&self, refusal: NodeRefusal) -> Decision {
-        Decision { standing: self.standing.clone(), refusal: Some(refusal) }
+    fn keep(&self, refusal: NodeRefusal) -> SharingDecision {
+        SharingDecision { in_force: self.in_force.clone(), refusal: Some(refusal) }
     }
 }
 
-fn nothing(refusal: NodeRefusal) -> Decision {
-    Decision { standing: Standing::default(), refusal: Some(refusal) }
+fn nothing(refusal: NodeRefusal) -> SharingDecision {
+    SharingDecision { in_force: InForce::default(), refusal: Some(refusal) }
 }
 
 /// `pod a/b asks`, `pods a/b, a/c and 4 more ask`.

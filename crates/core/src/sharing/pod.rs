@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::dimension::Dimension;
 use super::names::{
     CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, CORE_LIMIT_ANNOTATION, CORE_RESOURCE,
     EXCLUSIVE_RESOURCE, MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE, POLICY_LABEL,
@@ -14,45 +15,6 @@ use super::refusal::Refusal;
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
 use crate::share::{Percent, Share};
-
-/// One of the two things of a card that are shared.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Dimension {
-    /// Computing power.
-    Core,
-    /// Memory.
-    Memory,
-}
-
-impl Dimension {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Core, Self::Memory];
-
-    /// The resource by which it is asked for.
-    pub const fn resource(self) -> &'static str {
-        match self {
-            Self::Core => CORE_RESOURCE,
-            Self::Memory => MEMORY_RESOURCE,
-        }
-    }
-
-    /// The annotation that holds the limit.
-    pub const fn limit_annotation(self) -> &'static str {
-        match self {
-            Self::Core => CORE_LIMIT_ANNOTATION,
-            Self::Memory => MEMORY_LIMIT_ANNOTATION,
-        }
-    }
-
-    /// The other one.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Core => Self::Memory,
-            Self::Memory => Self::Core,
-        }
-    }
-}
 
 /// A pod or a pod template, as far as sharing is concerned. Texts are as they were written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -97,7 +59,7 @@ pub struct Amount {
 
 /// What a pod asks for, found right.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Asked {
+pub struct PodShare {
     /// `share-pool` or `static`.
     pub policy: Policy,
     /// The container that shares.
@@ -141,12 +103,12 @@ impl Pod {
     }
 
     /// What the pod asks for; nothing if it does not share.
-    pub fn asked(&self) -> Result<Option<Asked>, Refusal> {
+    pub fn share(&self) -> Result<Option<PodShare>, Refusal> {
         let Some(container) = self.sharing_container()? else { return Ok(None) };
         let policy = self.sharing_policy()?;
         self.check_compute_class()?;
-        let [core, memory] = Dimension::ALL.map(|dimension| self.share(container, dimension));
-        Ok(Some(Asked { policy, container: container.name.clone(), core: core?, memory: memory? }))
+        let [core, memory] = Dimension::ALL.map(|dimension| self.share_of(container, dimension));
+        Ok(Some(PodShare { policy, container: container.name.clone(), core: core?, memory: memory? }))
     }
 
     /// The text of the annotation with the limit.
@@ -191,7 +153,7 @@ impl Pod {
         }
     }
 
-    fn share(&self, container: &Container, dimension: Dimension) -> Result<Share, Refusal> {
+    fn share_of(&self, container: &Container, dimension: Dimension) -> Result<Share, Refusal> {
         let amount = container.amount(dimension);
         let percent = |text: &str| percent(text, container, dimension);
         // Both are there or one of them: a request alone, or a limit alone, stands for both.

@@ -1,7 +1,7 @@
 //! Why a pod may not share as it asks to, in the sentence that `kubectl apply` shows.
 
+use super::dimension::Dimension;
 use super::names::{CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, EXCLUSIVE_RESOURCE, POLICY_LABEL};
-use super::pod::Dimension;
 use super::policy::PolicyError;
 use crate::share::Percent;
 

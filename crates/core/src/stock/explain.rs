@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::placement::{Exclusion, exclusion, is_selected};
-use super::{Phase, Pod, Rack, Resources, Stock, is_gpu};
+use super::filters::{Exclusion, exclusion, is_selected};
+use super::{NodeUsage, PodPhase, Resources, Stock, StockPod, is_gpu};
 use crate::names::{known, nearest::nearest};
 use crate::node_use::LABEL;
 use crate::one_line::one_line;
@@ -43,7 +43,7 @@ pub struct Explanation {
 }
 
 /// Explains a pod against the stock, in which it may already be counted.
-pub fn explain(stock: &Stock, pod: &Pod) -> Explanation {
+pub fn explain(stock: &Stock, pod: &StockPod) -> Explanation {
     let name = one_line(&pod.full_name(), 520);
     let mut explanation = Explanation {
         outlook: Outlook::Placed,
@@ -54,7 +54,7 @@ pub fn explain(stock: &Stock, pod: &Pod) -> Explanation {
         scheduler: pod.scheduler_message.as_deref().map(|message| one_line(message, 2000)),
     };
     match (&pod.node, pod.phase) {
-        (_, Phase::Finished) => {
+        (_, PodPhase::Finished) => {
             explanation.headline = format!("{name} has ended: it waits for nothing and holds nothing");
         }
         (Some(node), _) => {
@@ -74,7 +74,7 @@ pub fn explain(stock: &Stock, pod: &Pod) -> Explanation {
     explanation
 }
 
-fn place(stock: &Stock, pod: &Pod, name: &str, explanation: &mut Explanation) {
+fn place(stock: &Stock, pod: &StockPod, name: &str, explanation: &mut Explanation) {
     let mut excluded: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
     let mut fitting = Vec::new();
     for rack in &stock.nodes {
@@ -119,7 +119,7 @@ fn order(why: &Exclusion) -> usize {
     }
 }
 
-fn sentence(why: &Exclusion, pod: &Pod) -> String {
+fn sentence(why: &Exclusion, pod: &StockPod) -> String {
     match why {
         Exclusion::Cordoned => "cordoned".to_owned(),
         Exclusion::NotReady => "not ready".to_owned(),
@@ -131,7 +131,7 @@ fn sentence(why: &Exclusion, pod: &Pod) -> String {
     }
 }
 
-fn selector(pod: &Pod) -> String {
+fn selector(pod: &StockPod) -> String {
     let pairs = pod
         .node_selector
         .iter()
@@ -147,24 +147,24 @@ fn selector(pod: &Pod) -> String {
 /// A GPU resource that a pod asks for and does not get.
 struct Obstacle<'a> {
     stock: &'a Stock,
-    pod: &'a Pod,
+    pod: &'a StockPod,
     resource: &'a str,
     amount: Quantity,
 }
 
 impl Obstacle<'_> {
     fn explain(&self, explanation: &mut Explanation) {
-        let advertising: Vec<&Rack> =
+        let advertising: Vec<&NodeUsage> =
             self.stock.nodes.iter().filter(|rack| !rack.allocatable(self.resource).is_zero()).collect();
         if advertising.is_empty() {
             return self.advertised_nowhere(explanation);
         }
-        let selected: Vec<&Rack> =
+        let selected: Vec<&NodeUsage> =
             advertising.iter().copied().filter(|rack| is_selected(self.pod, rack)).collect();
         if selected.is_empty() {
             return self.advertised_elsewhere(&advertising, explanation);
         }
-        let refusal = |rack: &&Rack| exclusion(self.pod, rack);
+        let refusal = |rack: &&NodeUsage| exclusion(self.pod, rack);
         let refusals: Vec<Exclusion> = selected.iter().filter_map(refusal).collect();
         let about_stock = |why: &Exclusion| matches!(why, Exclusion::TooSmall(_) | Exclusion::Taken(_));
         if refusals.iter().any(about_stock) {
@@ -221,7 +221,7 @@ impl Obstacle<'_> {
         }
     }
 
-    fn advertised_elsewhere(&self, advertising: &[&Rack], explanation: &mut Explanation) {
+    fn advertised_elsewhere(&self, advertising: &[&NodeUsage], explanation: &mut Explanation) {
         let mut uses: Vec<&str> = advertising.iter().map(|rack| rack.use_word()).collect();
         uses.sort_unstable();
         uses.dedup();
@@ -247,7 +247,7 @@ impl Obstacle<'_> {
         });
     }
 
-    fn too_little(&self, selected: &[&Rack], explanation: &mut Explanation) {
+    fn too_little(&self, selected: &[&NodeUsage], explanation: &mut Explanation) {
         let (resource, amount) = (self.shown(), self.amount);
         let most =
             selected.iter().map(|rack| rack.allocatable(self.resource)).max().unwrap_or(Quantity::ZERO);
@@ -292,7 +292,7 @@ impl Obstacle<'_> {
         }
     }
 
-    fn closed(&self, selected: &[&Rack], refusals: &[Exclusion], explanation: &mut Explanation) {
+    fn closed(&self, selected: &[&NodeUsage], refusals: &[Exclusion], explanation: &mut Explanation) {
         let names: Vec<&str> = selected.iter().map(|rack| rack.node.name.as_str()).collect();
         explanation.why.push(format!(
             "{} is advertised by {}, but no pod of this kind is let in there",
@@ -314,7 +314,7 @@ impl Obstacle<'_> {
 }
 
 /// GPU resources that nodes advertise, with what is left of each where pods may go.
-fn free_by_resource<'a>(racks: impl Iterator<Item = &'a Rack>) -> Resources {
+fn free_by_resource<'a>(racks: impl Iterator<Item = &'a NodeUsage>) -> Resources {
     let mut free = Resources::new();
     for rack in racks {
         for resource in rack.advertised() {

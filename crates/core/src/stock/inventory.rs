@@ -118,8 +118,9 @@ fn waits(stock: &Stock) -> impl Iterator<Item = (&str, Option<&str>)> {
 fn home(stock: &Stock, resource: &str) -> String {
     let natural = NodeUse::advertising(classify(resource)).unwrap_or_default().value();
     let advertising = stock.nodes.iter().filter(|rack| !rack.allocatable(resource).is_zero());
-    let found =
-        advertising.map(super::Rack::use_word).min_by_key(|&node_use| (node_use != natural, rank(node_use)));
+    let found = advertising
+        .map(super::NodeUsage::use_word)
+        .min_by_key(|&node_use| (node_use != natural, rank(node_use)));
     found.unwrap_or(natural).to_owned()
 }
 

@@ -1,6 +1,6 @@
 //! Cards that are lost, come back, or are new.
 
-use gpupool_core::pool::{Action, Event, PodState, Refusal, Why};
+use gpupool_core::pool::{Action, Event, PodState, Refusal, TerminationReason};
 
 use crate::harness::{GRACE, MAX_DURATION, Node, card, granted, killed, pod_of, terminated, uuid};
 
@@ -20,11 +20,18 @@ fn pods_of_a_lost_card_are_evicted_and_hibernate() {
     node.start(0, "c", pod_of(100));
     let actions = node.step(1, lost(0));
     assert_eq!(terminated(&actions), ["a", "b"]);
-    assert!(actions.iter().all(|action| matches!(action, Action::Terminate { why: Why::CardLost, .. })));
+    assert!(
+        actions
+            .iter()
+            .all(|action| matches!(action, Action::Terminate { why: TerminationReason::CardLost, .. }))
+    );
     assert_eq!(node.step(2, lost(0)), [], "said twice");
     assert_eq!(killed(&node.tick(1 + GRACE)), ["a", "b"]);
     let actions = node.release(1 + GRACE, "a");
-    assert!(matches!(&actions[..], [Action::Hibernated { why: Some(Why::CardLost), .. }]), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Hibernated { why: Some(TerminationReason::CardLost), .. }]),
+        "{actions:?}"
+    );
     assert_eq!(node.pool.state(&"a".into()), Some(PodState::Hibernating));
     assert_eq!(node.pool.state(&"b".into()), Some(PodState::Running), "not confirmed yet");
 }

@@ -1,6 +1,6 @@
 //! Pods that come, change and go, and the sentences for those that can't.
 
-use gpupool_core::pool::{Action, Event, Millis, PodState, Policy, Refusal, Why};
+use gpupool_core::pool::{Action, Event, Millis, PodState, Policy, Refusal, TerminationReason};
 
 use crate::harness::{GRACE, Node, config, granted, killed, pod_of, pod_with, terminated, uuid};
 
@@ -62,7 +62,10 @@ fn a_removed_pod_that_runs_is_told_and_stays_charged_and_its_name_taken() {
     node.start(0, "a", pod_of(100));
     node.start(1, "b", pod_of(100));
     let actions = node.remove(2, "a");
-    assert!(matches!(&actions[..], [Action::Terminate { why: Why::Stopped, .. }]), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Terminate { why: TerminationReason::Stopped, .. }]),
+        "{actions:?}"
+    );
     assert_eq!(node.remove(3, "a"), [], "said twice");
     assert_eq!(node.queue(), ["b"]);
     let leaving = Refusal::PodLeaving { pod: "a".into() };
@@ -87,7 +90,10 @@ fn a_victim_that_is_removed_is_not_told_again() {
     assert_eq!(node.remove(3, "a"), []);
     assert!(!node.pool.pod(&"a".into()).unwrap().lease.unwrap().wants_again);
     let actions = node.tick(1 + GRACE);
-    assert!(matches!(&actions[..], [Action::Kill { why: Why::Preempted { .. }, .. }]), "{actions:?}");
+    assert!(
+        matches!(&actions[..], [Action::Kill { why: TerminationReason::Preempted { .. }, .. }]),
+        "{actions:?}"
+    );
     node.release(1 + GRACE, "a");
     assert_eq!(node.pool.state(&"a".into()), None, "its want went with it");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use gpupool_core::pool::{
     Action, Card, CardUuid, Config, Event, LeaseId, Limits, PodId, PodSpec, Policy, Refusal, Resource,
-    Timestamp, Why,
+    TerminationReason, Timestamp,
 };
 
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ struct Again {
 
 #[derive(Debug, Clone)]
 struct Told {
-    why: Why,
+    why: TerminationReason,
     kill_at: Timestamp,
     killed_at: Option<Timestamp>,
 }
@@ -142,7 +142,7 @@ impl Naive {
                 self.known_card(&card)?;
                 self.lost.push(card.clone());
                 for pod in self.by_lease(|lease| lease.card == card && lease.told.is_none()) {
-                    self.tell(&pod, Why::CardLost);
+                    self.tell(&pod, TerminationReason::CardLost);
                 }
                 Ok(())
             }
@@ -338,7 +338,7 @@ impl Naive {
         let told = lease.told.is_some();
         pod.leaving = true;
         if !told {
-            self.tell(id, Why::Stopped);
+            self.tell(id, TerminationReason::Stopped);
         }
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Naive {
         Ok(())
     }
 
-    fn tell(&mut self, id: &PodId, why: Why) {
+    fn tell(&mut self, id: &PodId, why: TerminationReason) {
         let kill_at = self.now + self.config.qos.grace;
         let Some(lease) = self.pods.get_mut(id).and_then(|pod| pod.lease.as_mut()) else { return };
         lease.told = Some(Told { why: why.clone(), kill_at, killed_at: None });

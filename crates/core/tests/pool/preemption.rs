@@ -1,6 +1,6 @@
 //! Making room for a head that can't be placed.
 
-use gpupool_core::pool::{Action, Event, Millis, PodState, STUCK_AFTER, Timestamp, Why};
+use gpupool_core::pool::{Action, Event, Millis, PodState, STUCK_AFTER, TerminationReason, Timestamp};
 
 use crate::harness::{GRACE, MAX_DURATION, Node, granted, killed, pod_of, pod_with, terminated, uuid};
 
@@ -19,7 +19,7 @@ fn nobody_is_told_before_its_time_is_up_and_the_deadline_says_when() {
     assert_eq!(node.tick(MAX_DURATION - 1), []);
     let actions = node.tick(MAX_DURATION);
     let lease = node.lease("old");
-    let why = Why::Preempted { by: "head".into() };
+    let why = TerminationReason::Preempted { by: "head".into() };
     assert_eq!(
         actions,
         [
@@ -76,7 +76,7 @@ fn a_victim_that_wants_a_card_again_waits_at_the_tail() {
     assert_eq!(node.queue(), ["head", "behind"], "it still holds its card");
     let actions = node.release(MAX_DURATION + 2, "old");
     assert!(
-        matches!(&actions[0], Action::Hibernated { pod, why: Some(Why::Preempted { .. }), .. } if pod.as_str() == "old")
+        matches!(&actions[0], Action::Hibernated { pod, why: Some(TerminationReason::Preempted { .. }), .. } if pod.as_str() == "old")
     );
     assert_eq!(node.queue(), ["behind", "old"]);
     let since = node.pool.queue().last().unwrap().since;
@@ -306,7 +306,7 @@ fn an_idle_pod_is_let_go_for_a_head_with_pre_emption_off_if_the_setting_says_so(
     node.start(1009, "head", pod_of(100));
     assert_eq!(node.pool.next_deadline(), Some(Timestamp(1010)));
     let actions = node.tick(1010);
-    let why = Why::IdleRelease { by: "head".into() };
+    let why = TerminationReason::IdleRelease { by: "head".into() };
     assert!(matches!(&actions[..], [Action::Terminate { why: told, .. }] if *told == why), "{actions:?}");
 }
 

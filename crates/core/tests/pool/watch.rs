@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use gpupool_core::pool::{
-    Action, Event, LeaseId, LeaseView, Limits, PodId, PodState, Policy, Pool, STUCK_AFTER, Timestamp, Why,
+    Action, Event, LeaseId, LeaseView, Limits, PodId, PodState, Policy, Pool, STUCK_AFTER, TerminationReason,
+    Timestamp,
 };
 
 use crate::harness::granted;
@@ -38,11 +39,11 @@ impl Watch {
                 assert!(self.told.insert(*lease), "lease {lease} was told twice");
                 assert_eq!(*kill_at, after.now() + after.qos().grace);
                 match why {
-                    Why::Preempted { .. } => {
+                    TerminationReason::Preempted { .. } => {
                         assert!(after.qos().preempt_enabled && after.policy() == Policy::SharePool);
                     }
-                    Why::IdleRelease { .. } => assert!(after.qos().idle_release.is_some()),
-                    Why::CardLost | Why::Stopped => {}
+                    TerminationReason::IdleRelease { .. } => assert!(after.qos().idle_release.is_some()),
+                    TerminationReason::CardLost | TerminationReason::Stopped => {}
                 }
             }
             Action::Kill { pod, lease, .. } => {
@@ -127,7 +128,7 @@ fn victim_is_told(next: &Action, victim: &PodId, beneficiary: &PodId) {
     let Action::Terminate { pod, why, .. } = next else {
         panic!("`{victim}` is not told at once: {next:?}");
     };
-    assert_eq!((pod, why), (victim, &Why::Preempted { by: beneficiary.clone() }));
+    assert_eq!((pod, why), (victim, &TerminationReason::Preempted { by: beneficiary.clone() }));
 }
 
 fn victim_had_its_time(victim: &PodId, after: &Pool) {
@@ -150,7 +151,10 @@ fn victims_are_just_enough(actions: &[Action], after: &Pool) {
         .iter()
         .filter_map(|action| match action {
             Action::Terminate {
-                pod, lease, why: Why::Preempted { by } | Why::IdleRelease { by }, ..
+                pod,
+                lease,
+                why: TerminationReason::Preempted { by } | TerminationReason::IdleRelease { by },
+                ..
             } => Some((pod, *lease, by)),
             _ => None,
         })

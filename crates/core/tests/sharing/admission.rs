@@ -49,7 +49,7 @@ fn update(old: &Pod, written: &Pod, applied: Option<&Pod>) -> Pod {
 fn the_published_pod_is_stored_with_its_limit_beside_it() {
     let written = pod("10", "100", "");
     assert_eq!(create(&written), pod("10", "10", "100"));
-    assert_eq!(create(&written).asked(), written.asked());
+    assert_eq!(create(&written).share(), written.share());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use gpupool_core::node_use::NodeUse;
 use gpupool_core::quantity::Quantity;
 use gpupool_core::sharing::reservation::reservation;
 use gpupool_core::sharing::{
-    Amounts, Decision, Load, NodeFacts, NodeRefusal, Policy, Qos, Reserved, Standing,
+    Amounts, InForce, Load, NodeRefusal, Policy, Qos, Reserved, SharingDecision, SharingNode,
 };
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ pub(crate) fn amounts(cpu: &str, memory: &str, storage: &str) -> Amounts {
 struct Scene {
     label: Option<&'static str>,
     qos: Option<&'static str>,
-    standing: Standing,
+    in_force: InForce,
     node_use: NodeUse,
     cards: u32,
     capacity: Amounts,
@@ -37,7 +37,7 @@ impl Scene {
         Self {
             label: Some(label),
             qos: None,
-            standing: Standing::default(),
+            in_force: InForce::default(),
             node_use: NodeUse::Container,
             cards: 16,
             capacity: amounts("176", "1800Gi", "6Ti"),
@@ -46,11 +46,11 @@ impl Scene {
         }
     }
 
-    fn decide(&self) -> Decision {
-        let facts = NodeFacts {
+    fn decide(&self) -> SharingDecision {
+        let facts = SharingNode {
             label: self.label,
             qos: self.qos,
-            standing: &self.standing,
+            in_force: &self.in_force,
             node_use: self.node_use,
             cards: self.cards,
             capacity: &self.capacity,
@@ -63,7 +63,7 @@ impl Scene {
 
     /// The decision takes hold, and then something changes.
     fn then(mut self, change: impl Fn(&mut Self)) -> Self {
-        self.standing = self.decide().standing;
+        self.in_force = self.decide().in_force;
         change(&mut self);
         self
     }
@@ -71,7 +71,7 @@ impl Scene {
     fn refused(&self) -> (Policy, &'static str, String) {
         let decision = self.decide();
         let refusal = decision.refusal.unwrap();
-        (decision.standing.policy, refusal.word(), refusal.to_string())
+        (decision.in_force.policy, refusal.word(), refusal.to_string())
     }
 }
 
@@ -87,7 +87,7 @@ fn the_published_node_shares_with_the_published_figures() {
     );
     let decision = scene.decide();
     assert_eq!(decision.refusal, None);
-    let left = scene.capacity.without(&decision.standing.reserved);
+    let left = scene.capacity.without(&decision.in_force.reserved);
     assert_eq!(left.to_json(), r#"{"cpu":"144","ephemeral-storage":"4608Gi","memory":"1640Gi"}"#);
     // The annotation says what is the default there anyway.
     scene.qos = None;
@@ -184,7 +184,7 @@ fn while_pods_share_the_policy_stays_whatever_is_asked_for() {
         });
         let (policy, said, text) = scene.refused();
         assert_eq!((policy, said), (Policy::SharePool, word), "{text}");
-        assert_eq!(scene.decide().standing, scene.standing, "{label:?}");
+        assert_eq!(scene.decide().in_force, scene.in_force, "{label:?}");
     }
     let scene = Scene::new("share-pool").then(|scene| {
         scene.load.shared = some(&["default/gpu-share-demo"]);
@@ -203,18 +203,18 @@ fn with_the_last_shared_pod_gone_what_is_asked_for_holds() {
     {
         let scene = Scene::new("share-pool").then(|scene| scene.label = label);
         let decision = scene.decide();
-        assert_eq!((decision.standing.policy, decision.refusal), (policy, None));
-        assert_eq!(decision.standing.reserved.is_empty(), !policy.shares());
+        assert_eq!((decision.in_force.policy, decision.refusal), (policy, None));
+        assert_eq!(decision.in_force.reserved.is_empty(), !policy.shares());
     }
 }
 
 #[test]
 fn a_typo_takes_nothing_away() {
     let scene = Scene::new("share-pool").then(|scene| scene.label = Some("share-pol"));
-    assert_eq!(scene.decide().standing, scene.standing);
+    assert_eq!(scene.decide().in_force, scene.in_force);
     let scene = Scene::new("share-pool").then(|scene| scene.qos = Some(r#"{"preemptEnable": true}"#));
     assert_eq!((scene.refused().0, scene.refused().1), (Policy::SharePool, "InvalidQosConfig"));
-    assert_eq!(scene.decide().standing, scene.standing);
+    assert_eq!(scene.decide().in_force, scene.in_force);
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn an_edited_annotation_holds_at_once_with_pods_or_without() {
     });
     let decision = scene.decide();
     assert_eq!(decision.refusal, None);
-    assert_eq!(decision.standing.qos.pod_max_duration_minutes, 5);
-    assert_eq!(decision.standing.reserved.amount(Reserved::EphemeralStorage), Quantity::gibi(1024));
+    assert_eq!(decision.in_force.qos.pod_max_duration_minutes, 5);
+    assert_eq!(decision.in_force.reserved.amount(Reserved::EphemeralStorage), Quantity::gibi(1024));
 }
 
 #[test]
@@ -245,9 +245,9 @@ fn a_lost_card_gives_its_reserve_back_and_pods_that_came_first_do_not_undo_what_
         scene.load.requested = amounts("170", "0", "0");
     });
     assert_eq!(scene.decide().refusal, None);
-    assert_eq!(scene.decide().standing, scene.standing);
+    assert_eq!(scene.decide().in_force, scene.in_force);
     let scene = scene.then(|scene| scene.cards = 15);
-    assert_eq!(scene.decide().standing.reserved.amount(Reserved::Cpu), Quantity::whole_units(30));
+    assert_eq!(scene.decide().in_force.reserved.amount(Reserved::Cpu), Quantity::whole_units(30));
     let scene = scene.then(|scene| scene.cards = 17);
     let (policy, word, _) = scene.refused();
     assert_eq!((policy, word), (Policy::SharePool, "NotEnoughToReserve"));
@@ -277,19 +277,19 @@ fn nothing_is_reserved_where_that_is_switched_off() {
     scene.load.requested = amounts("176", "1800Gi", "6Ti");
     let decision = scene.decide();
     assert_eq!(decision.refusal, None);
-    assert!(decision.standing.policy.shares() && decision.standing.reserved.is_empty());
+    assert!(decision.in_force.policy.shares() && decision.in_force.reserved.is_empty());
 }
 
 #[test]
 fn what_is_in_force_is_written_whole() {
-    let standing = Scene::new("share-pool").decide().standing;
+    let in_force = Scene::new("share-pool").decide().in_force;
     assert_eq!(
-        standing.qos.to_json(),
+        in_force.qos.to_json(),
         r#"{"podMaxDurationMinutes":120,"preemptEnabled":true,"reservedEphemeralStorage":"1536Gi"}"#
     );
-    assert_eq!(Qos::parse(&standing.qos.to_json()), Ok(standing.qos));
-    assert_eq!(standing.reserved.to_json(), r#"{"cpu":"32","ephemeral-storage":"1536Gi","memory":"160Gi"}"#);
-    assert_eq!(Amounts::parse(&standing.reserved.to_json()), Some(standing.reserved));
+    assert_eq!(Qos::parse(&in_force.qos.to_json()), Ok(in_force.qos));
+    assert_eq!(in_force.reserved.to_json(), r#"{"cpu":"32","ephemeral-storage":"1536Gi","memory":"160Gi"}"#);
+    assert_eq!(Amounts::parse(&in_force.reserved.to_json()), Some(in_force.reserved));
     for rubbish in ["", "[]", r#"{"cpu":1}"#, r#"{"cpu":"x"}"#, r#"{"pods":"1"}"#] {
         assert_eq!(Amounts::parse(rubbish), None, "{rubbish}");
     }
@@ -341,12 +341,12 @@ proptest! {
         });
         let first = scene.decide();
         // Pods that share never lose the policy that they came for.
-        if shared && scene.standing.policy.shares() {
-            prop_assert_eq!(first.standing.policy, scene.standing.policy);
+        if shared && scene.in_force.policy.shares() {
+            prop_assert_eq!(first.in_force.policy, scene.in_force.policy);
         }
         let second = scene.then(|_| {}).decide();
-        prop_assert_eq!(&second.standing, &first.standing);
-        let kind = |decision: &Decision| decision.refusal.as_ref().map(NodeRefusal::word);
+        prop_assert_eq!(&second.in_force, &first.in_force);
+        let kind = |decision: &SharingDecision| decision.refusal.as_ref().map(NodeRefusal::word);
         prop_assert_eq!(kind(&second), kind(&first));
     }
 }

@@ -31,12 +31,12 @@ fn share(request: u64, limit: u64) -> Share {
 fn refused(change: impl Fn(&mut Pod)) -> Refusal {
     let mut pod = published();
     change(&mut pod);
-    pod.asked().unwrap_err()
+    pod.share().unwrap_err()
 }
 
 #[test]
 fn the_published_pod_asks_for_a_tenth_and_may_use_a_whole_card() {
-    let asked = published().asked().unwrap().unwrap();
+    let asked = published().share().unwrap().unwrap();
     assert_eq!((asked.policy, &asked.container[..]), (Policy::SharePool, "demo"));
     assert_eq!((asked.core, asked.memory), (share(10, 100), share(10, 100)));
 }
@@ -47,7 +47,7 @@ fn a_pod_without_percentages_is_none_of_our_business_whatever_its_labels() {
     pod.containers = vec![container("demo", ("", ""), ("", ""))];
     pod.containers[0].exclusive = true;
     pod.policy = Some("rubbish".to_owned());
-    assert_eq!(pod.asked(), Ok(None));
+    assert_eq!(pod.share(), Ok(None));
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn the_stored_pod_asks_for_the_same_as_the_written_one() {
     stored.containers = vec![container("demo", ("10", "10"), ("10", "10"))];
     stored.core_limit = Some("100".to_owned());
     stored.memory_limit = Some("100".to_owned());
-    assert_eq!(stored.asked(), published().asked());
+    assert_eq!(stored.share(), published().share());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_request_or_a_limit_alone_stands_for_both() {
     for one in [("30", ""), ("", "30"), ("30", "30")] {
         let mut pod = published();
         pod.containers = vec![container("demo", one, one)];
-        assert_eq!(pod.asked().unwrap().unwrap().core, share(30, 30), "{one:?}");
+        assert_eq!(pod.share().unwrap().unwrap().core, share(30, 30), "{one:?}");
     }
 }
 
@@ -72,7 +72,7 @@ fn a_request_or_a_limit_alone_stands_for_both() {
 fn a_limit_over_the_request_wins_over_the_annotation() {
     let mut pod = published();
     pod.core_limit = Some("50".to_owned());
-    assert_eq!(pod.asked().unwrap().unwrap().core, share(10, 100));
+    assert_eq!(pod.share().unwrap().unwrap().core, share(10, 100));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_is_no_whole_percentage_is_refused_with_what_was_written() {
     }
     let mut odd = published();
     odd.containers[0].memory = amount(("1e1", "100000m"));
-    assert_eq!(odd.asked().unwrap().unwrap().memory, share(10, 100));
+    assert_eq!(odd.share().unwrap().unwrap().memory, share(10, 100));
 }
 
 #[test]
@@ -156,7 +156,7 @@ proptest! {
         let mut pod = published();
         pod.containers[0].core = amount((&request.to_string(), &limit.to_string()));
         let right = (1..=limit).contains(&request) && limit <= 100;
-        match pod.asked() {
+        match pod.share() {
             Ok(asked) => {
                 prop_assert!(right);
                 let core = asked.unwrap().core;
@@ -180,7 +180,7 @@ proptest! {
         ] {
             let mut pod = pod.clone();
             change(&mut pod, text.clone());
-            if let Err(refusal) = pod.asked() {
+            if let Err(refusal) = pod.share() {
                 let said = refusal.to_string();
                 prop_assert!(said.chars().count() < 900 && !said.contains('\n'), "{}", said);
             }

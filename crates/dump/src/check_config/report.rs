@@ -1,7 +1,7 @@
 //! What the checker found out about the nodes of a dump. Names and labels are as the dump has them, so possibly hostile:
 //! whoever prints them escapes them.
 
-use gpupool_core::checker::{self, Mismatch, NodeFacts, Rules};
+use gpupool_core::checker::{self, JudgedNode, Mismatch, Rules};
 
 /// How many unlabelled nodes are named before the rest is only counted.
 const NAMED: usize = 3;
@@ -58,7 +58,7 @@ impl Report {
     }
 
     /// Judges a node that carries the label.
-    pub(super) fn judge(&mut self, node: &str, facts: NodeFacts<'_>) {
+    pub(super) fn judge(&mut self, node: &str, facts: JudgedNode<'_>) {
         let Some(judgement) = checker::judge(self.rules, facts) else { return };
         self.judged += 1;
         for warning in judgement.warnings {

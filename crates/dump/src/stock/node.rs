@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpupool_core::one_line::one_line;
-use gpupool_core::stock::{Node, Taint};
+use gpupool_core::stock::{StockNode, Taint};
 use serde::Deserialize;
 
 use super::taint_effect::EffectName;
@@ -75,7 +75,7 @@ struct Condition {
 
 impl NodeObject<'_> {
     /// The node as a value, or what is missing in it.
-    pub(super) fn into_node(self) -> Result<Node, ObjectError> {
+    pub(super) fn into_node(self) -> Result<StockNode, ObjectError> {
         let metadata = self.metadata.ok_or(ObjectError::Nameless("node"))?;
         let name = metadata.name.filter(|name| !name.is_empty()).ok_or(ObjectError::Nameless("node"))?;
         let named =
@@ -89,7 +89,7 @@ impl NodeObject<'_> {
             value: taint.value.unwrap_or_default(),
             effect: taint.effect.into(),
         });
-        Ok(Node {
+        Ok(StockNode {
             labels: metadata.labels.unwrap_or_default(),
             taints: taints.collect(),
             unschedulable: spec.unschedulable.unwrap_or(false),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpupool_core::one_line::one_line;
-use gpupool_core::stock::{self, InitContainer, Phase, Pod, pod_requests};
+use gpupool_core::stock::{self, InitContainer, PodPhase, StockPod, pod_requests};
 use serde::Deserialize;
 
 use super::taint_effect::EffectName;
@@ -12,9 +12,9 @@ use crate::error::{ObjectError, ResourceError};
 use crate::fields::{AllKeys, RawResources, object};
 
 /// Pods, as far as the stock reads them.
-pub(super) struct StockPods;
+pub(super) struct Pods;
 
-impl ObjectPart for StockPods {
+impl ObjectPart for Pods {
     type Part<'a> = PodObject<'a>;
 
     const KIND: &'static str = "Pod";
@@ -150,7 +150,7 @@ struct Condition {
 
 impl PodObject<'_> {
     /// The pod as a value, or what is missing in it.
-    pub(super) fn into_pod(self) -> Result<Pod, ObjectError> {
+    pub(super) fn into_pod(self) -> Result<StockPod, ObjectError> {
         let metadata = self.metadata.ok_or(ObjectError::Nameless("pod"))?;
         let name = metadata.name.filter(|name| !name.is_empty()).ok_or(ObjectError::Nameless("pod"))?;
         let spec = self.spec.unwrap_or_default();
@@ -162,15 +162,11 @@ impl PodObject<'_> {
         })?;
         let unscheduled =
             |condition: &Condition| condition.kind == "PodScheduled" && condition.status == "False";
-        Ok(Pod {
+        Ok(StockPod {
             // A single pod from a manifest has none yet.
             namespace: metadata.namespace.unwrap_or_else(|| "default".to_owned()),
             name,
-            phase: match status.phase.as_deref() {
-                None | Some("Pending") => Phase::Pending,
-                Some("Succeeded" | "Failed") => Phase::Finished,
-                Some(_) => Phase::Running,
-            },
+            phase: PodPhase::of(status.phase.as_deref()),
             requests,
             scheduler_message: status
                 .conditions

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use gpupool_core::one_line::one_word;
-use gpupool_core::stock::{self, Explanation, Outlook, Pod};
+use gpupool_core::stock::{self, Explanation, Outlook, StockPod};
 use serde_json::json;
 
 use crate::stock_source::StockArgs;
@@ -72,7 +72,7 @@ const NODES_NAMED: usize = 5;
 /// Prints the explanation. A pod that is not there is an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Subject::Pod(args) = &args.subject;
-    let mut found: Option<Pod> = None;
+    let mut found: Option<StockPod> = None;
     let stock = args.stock.stock(|pod| {
         if pod.name == args.pod.name && pod.namespace == args.pod.namespace {
             found = Some(pod.clone());

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Parser;
-use gpupool_core::names::{self, Kind, classify, known, nearest::nearest, plugin};
+use gpupool_core::names::{self, ResourceKind, classify, known, nearest::nearest, plugin};
 use gpupool_core::one_line::{one_line, one_word};
 
 /// What the user typed.
@@ -128,7 +128,7 @@ fn print_card(device: u16, out: &mut impl io::Write) -> io::Result<()> {
     if let Some(why) = plugin::refused_because(&kubevirt) {
         warn(format!("the kubelet refuses {kubevirt}: {why}"))?;
     }
-    if classify(&kubevirt) != Kind::Passthrough {
+    if classify(&kubevirt) != ResourceKind::Passthrough {
         warn(format!("{kubevirt} is {}, not a card", classify(&kubevirt).phrase()))?;
     }
     let twins: Vec<_> = pci_table::devices_called(&kubevirt).filter(|&other| other != device).collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gpupool_control::{Listed, list};
-use gpupool_core::stock::{Pod, Stock};
+use gpupool_core::stock::{Stock, StockPod};
 use gpupool_dump::stock::{read_nodes, read_pods};
 
 use super::dumps;
@@ -24,7 +24,7 @@ pub(crate) struct StockArgs {
 
 impl StockArgs {
     /// Reads nodes and pods and takes stock. `for_each_pod` is called with every pod.
-    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
         match (&self.nodes, &self.pods) {
             (Some(nodes), Some(pods)) => dumps::read(nodes, pods, for_each_pod),
             _ => self.read_cluster(for_each_pod),
@@ -36,7 +36,7 @@ impl StockArgs {
         if self.nodes.is_some() { dumps::PODS_DUMP } else { "cluster" }
     }
 
-    fn read_cluster(&self, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    fn read_cluster(&self, mut for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = self.cluster.access().connect().await?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use gpupool_core::stock::{Pod, Stock};
+use gpupool_core::stock::{Stock, StockPod};
 use gpupool_dump::stock::{read_nodes, read_pods};
 
 /// How to save what is missing in a dump of pods, as the end of a sentence.
@@ -24,7 +24,7 @@ pub(crate) struct StockArgs {
 #[cfg(not(feature = "kubernetes"))]
 impl StockArgs {
     /// Reads nodes and pods and takes stock. `for_each_pod` is called with every pod.
-    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+    pub(crate) fn stock(&self, for_each_pod: impl FnMut(&StockPod)) -> anyhow::Result<Stock> {
         read(&self.nodes, &self.pods, for_each_pod)
     }
 
@@ -36,7 +36,11 @@ impl StockArgs {
 }
 
 /// Reads nodes and pods from two files, one of which may be standard input.
-pub(super) fn read(nodes: &Path, pods: &Path, mut for_each_pod: impl FnMut(&Pod)) -> anyhow::Result<Stock> {
+pub(super) fn read(
+    nodes: &Path,
+    pods: &Path,
+    mut for_each_pod: impl FnMut(&StockPod),
+) -> anyhow::Result<Stock> {
     anyhow::ensure!(
         nodes.as_os_str() != "-" || pods.as_os_str() != "-",
         "standard input can be one of the dumps, not both"

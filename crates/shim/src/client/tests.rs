@@ -107,7 +107,7 @@ fn granted(at: u64) -> Scene {
 }
 
 fn refused(at: u64) -> Scene {
-    let refused = Refused::new(Reason::NotRegistered, "This process belongs to no pod.");
+    let refused = Refused::new(RefusalReason::NotRegistered, "This process belongs to no pod.");
     Scene::Packet(at, refused.as_bytes().to_vec())
 }
 
@@ -134,7 +134,7 @@ fn a_process_without_the_means_to_connect_is_told_so_and_does_not_wait() {
 fn a_refusal_is_told_once_and_ends_the_attempt() {
     let mut play = Play::of([Scene::Connection, refused(1)]);
     let answer = introduce(&mut play, &Myself::new(), Patience::Endless);
-    assert_eq!(answer, Err(Failure::Refused(Reason::NotRegistered)));
+    assert_eq!(answer, Err(Failure::Refused(RefusalReason::NotRegistered)));
     assert_eq!(play.said, [(1, "gpupool: This process belongs to no pod.\n".to_owned())]);
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use gpupool_wire::bucket::Rate;
 use gpupool_wire::ledger::{self, Ledger};
 use gpupool_wire::limits::{self, Limits, LimitsPage, PodState};
-use gpupool_wire::message::{Granted, MAX_FRAME, Message, Reason, Refused, Welcome, decode};
+use gpupool_wire::message::{Granted, MAX_FRAME, Message, RefusalReason, Refused, Welcome, decode};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::net::{
@@ -301,7 +301,8 @@ impl Shared {
                         let fds = [&self.pages.limits_fd, &self.pages.ledger_fd, &self.pages.table_fd];
                         send(connection, Welcome::new(slot, "lab/pod").as_bytes(), &fds);
                     } else {
-                        let no = Refused::new(Reason::NotRegistered, "This process belongs to no pod.");
+                        let no =
+                            Refused::new(RefusalReason::NotRegistered, "This process belongs to no pod.");
                         send(connection, no.as_bytes(), &[]);
                     }
                     self.note(&mut state, Heard::Hello { pid, resume: hello.resume(), with_ledger });
@@ -312,7 +313,8 @@ impl Shared {
                         Answer::Grant(card) => self.give(&mut state, connection, card),
                         Answer::Later => state.waiting.push((pid, Arc::clone(connection))),
                         Answer::Refuse => {
-                            let no = Refused::new(Reason::CardGone, "The card of this process is lost.");
+                            let no =
+                                Refused::new(RefusalReason::CardGone, "The card of this process is lost.");
                             send(connection, no.as_bytes(), &[]);
                         }
                     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::NO_CARD;
+use crate::uuid::NO_CARD;
 
 const CARD: CardUuid = [7; 16];
 
@@ -20,9 +20,12 @@ fn every_frame_is_recognised_and_says_what_was_put_in() {
     let Ok(Message::Welcome(read)) = decode(welcome.as_bytes()) else { panic!("no welcome") };
     assert_eq!((read.slot(), read.pod()), (12, "team/notebook"));
 
-    let refused = Refused::new(Reason::NotRegistered, "This process belongs to no pod.");
+    let refused = Refused::new(RefusalReason::NotRegistered, "This process belongs to no pod.");
     let Ok(Message::Refused(read)) = decode(refused.as_bytes()) else { panic!("no refusal") };
-    assert_eq!((read.reason(), read.sentence()), (Reason::NotRegistered, "This process belongs to no pod."));
+    assert_eq!(
+        (read.reason(), read.sentence()),
+        (RefusalReason::NotRegistered, "This process belongs to no pod.")
+    );
 
     let acquire = Acquire::new(CARD);
     let Ok(Message::Acquire(read)) = decode(acquire.as_bytes()) else { panic!("no acquire") };
@@ -37,7 +40,7 @@ fn every_frame_is_recognised_and_says_what_was_put_in() {
 
 #[test]
 fn the_json_of_a_control_packet_is_handed_on_unread() {
-    let mut packet = Header::new(Kind::Control).as_bytes().to_vec();
+    let mut packet = Header::new(FrameKind::Control).as_bytes().to_vec();
     packet.extend_from_slice(b"{}");
     assert_eq!(decode(&packet), Ok(Message::Control(b"{}")));
 }
@@ -46,9 +49,9 @@ fn the_json_of_a_control_packet_is_handed_on_unread() {
 fn a_frame_that_is_too_long_or_too_short_is_refused_whole() {
     let mut packet = Acquire::new(CARD).as_bytes().to_vec();
     packet.push(0);
-    assert_eq!(decode(&packet), Err(DecodeError::Length { kind: Kind::Acquire, length: 25 }));
+    assert_eq!(decode(&packet), Err(DecodeError::Length { kind: FrameKind::Acquire, length: 25 }));
     packet.truncate(23);
-    assert_eq!(decode(&packet), Err(DecodeError::Length { kind: Kind::Acquire, length: 23 }));
+    assert_eq!(decode(&packet), Err(DecodeError::Length { kind: FrameKind::Acquire, length: 23 }));
     assert_eq!(decode(&packet[..7]), Err(DecodeError::TooShort(7)));
 }
 
@@ -64,13 +67,13 @@ fn strangers_and_other_versions_are_told_apart() {
 #[test]
 fn a_sentence_that_is_too_long_is_cut_at_a_character() {
     let long = "é".repeat(MAX_SENTENCE);
-    let refused = Refused::new(Reason::Other, &long);
+    let refused = Refused::new(RefusalReason::Other, &long);
     assert_eq!(refused.sentence(), "é".repeat(MAX_SENTENCE / 2));
 }
 
 #[test]
 fn an_unknown_reason_is_still_a_refusal() {
-    assert_eq!(Reason::from_number(900), Reason::Other);
+    assert_eq!(RefusalReason::from_number(900), RefusalReason::Other);
 }
 
 fn plausible_packet() -> impl Strategy<Value = Vec<u8>> {
@@ -108,7 +111,7 @@ proptest! {
 
     #[test]
     fn a_frame_with_any_bytes_of_the_right_length_can_be_read(body in proptest::collection::vec(any::<u8>(), 516)) {
-        let mut packet = Header::new(Kind::Refused).as_bytes().to_vec();
+        let mut packet = Header::new(FrameKind::Refused).as_bytes().to_vec();
         packet.extend_from_slice(&body);
         let Ok(Message::Refused(refused)) = decode(&packet) else { panic!("refused not read") };
         prop_assert!(refused.sentence().len() <= MAX_SENTENCE);

@@ -1,13 +1,20 @@
 //! The driver's calls about arrays, textures and surfaces.
 
+use gpupool_nvidia::cuda::{
+    CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL, CU_MEM_HANDLE_TYPE_GENERIC, CU_MEM_OPERATION_TYPE_MAP,
+    CU_MEM_OPERATION_TYPE_UNMAP, CU_RESOURCE_TYPE_ARRAY, CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarrayMapInfo,
+};
+
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::physical,
     objects::{
-        array::{self, Descriptor, Mapped, array, mipmapped},
+        array::{self, ArrayDescriptor, MappedParts, array, mipmapped},
         context::current,
         stream::{legacy, own, target},
     },
@@ -19,97 +26,67 @@ const TILE: u64 = 64 << 10;
 const TILES_2D: [(u64, [u32; 3]); 5] =
     [(1, [256, 256, 1]), (2, [256, 128, 1]), (4, [128, 128, 1]), (8, [128, 64, 1]), (16, [64, 64, 1])];
 
-/// `CUDA_ARRAY_DESCRIPTOR`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Flat {
-    width: usize,
-    height: usize,
-    format: u32,
-    channels: u32,
-}
-
-/// The first forms of both descriptors, with 32-bit sizes.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct OldFlat {
-    width: u32,
-    height: u32,
-    format: u32,
-    channels: u32,
-}
-
-/// See [`OldFlat`].
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct OldDescriptor {
-    width: u32,
-    height: u32,
-    depth: u32,
-    format: u32,
-    channels: u32,
-    flags: u32,
-}
-
-/// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Requirements {
-    size: usize,
-    alignment: usize,
-    reserved: [u32; 4],
-}
-
-/// `CUDA_ARRAY_SPARSE_PROPERTIES`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Sparse {
-    tile: [u32; 3],
-    first_level_of_tail: u32,
-    tail: u64,
-    flags: u32,
-    reserved: [u32; 4],
-}
-
-/// `CUarrayMapInfo`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct MapInfo {
-    /// 0 array, 1 mipmapped array.
-    kind: u32,
-    resource: Handle,
-    /// 0 a box of a level, 1 the tail of small levels.
-    part_kind: u32,
-    part: [u64; 4],
-    /// 1 map, 2 unmap.
-    operation: u32,
-    handle_kind: u32,
-    memory: Handle,
-    offset: u64,
-    devices: u32,
-    flags: u32,
-    reserved: [u32; 2],
-}
-
-impl From<Flat> for Descriptor {
-    fn from(flat: Flat) -> Self {
-        let Flat { width, height, format, channels } = flat;
-        Self { width, height, depth: 0, format, channels, flags: 0 }
+impl From<CUDA_ARRAY_DESCRIPTOR> for ArrayDescriptor {
+    fn from(given: CUDA_ARRAY_DESCRIPTOR) -> Self {
+        let (width, height) = (given.Width, given.Height);
+        Self { width, height, depth: 0, format: given.Format, channels: given.NumChannels, flags: 0 }
     }
 }
 
-impl From<OldFlat> for Descriptor {
-    fn from(old: OldFlat) -> Self {
-        let OldFlat { width, height, format, channels } = old;
-        Self { width: width as usize, height: height as usize, depth: 0, format, channels, flags: 0 }
+impl From<CUDA_ARRAY_DESCRIPTOR_v1> for ArrayDescriptor {
+    fn from(given: CUDA_ARRAY_DESCRIPTOR_v1) -> Self {
+        let [width, height] = [given.Width, given.Height].map(|side| side as usize);
+        Self { width, height, depth: 0, format: given.Format, channels: given.NumChannels, flags: 0 }
     }
 }
 
-impl From<OldDescriptor> for Descriptor {
-    fn from(old: OldDescriptor) -> Self {
-        let OldDescriptor { width, height, depth, format, channels, flags } = old;
-        let [width, height, depth] = [width, height, depth].map(|side| side as usize);
+impl From<CUDA_ARRAY3D_DESCRIPTOR_v1> for ArrayDescriptor {
+    fn from(given: CUDA_ARRAY3D_DESCRIPTOR_v1) -> Self {
+        let [width, height, depth] = [given.Width, given.Height, given.Depth].map(|side| side as usize);
+        let CUDA_ARRAY3D_DESCRIPTOR_v1 { Format: format, NumChannels: channels, Flags: flags, .. } = given;
         Self { width, height, depth, format, channels, flags }
+    }
+}
+
+impl From<ArrayDescriptor> for CUDA_ARRAY_DESCRIPTOR {
+    fn from(array: ArrayDescriptor) -> Self {
+        let ArrayDescriptor { width, height, format, channels, .. } = array;
+        Self { Width: width, Height: height, Format: format, NumChannels: channels }
+    }
+}
+
+impl From<ArrayDescriptor> for CUDA_ARRAY_DESCRIPTOR_v1 {
+    fn from(array: ArrayDescriptor) -> Self {
+        let ArrayDescriptor { width, height, format, channels, .. } = array;
+        Self { Width: narrow(width), Height: narrow(height), Format: format, NumChannels: channels }
+    }
+}
+
+impl From<ArrayDescriptor> for CUDA_ARRAY3D_DESCRIPTOR {
+    fn from(array: ArrayDescriptor) -> Self {
+        let ArrayDescriptor { width, height, depth, format, channels, flags } = array;
+        Self {
+            Width: width,
+            Height: height,
+            Depth: depth,
+            Format: format,
+            NumChannels: channels,
+            Flags: flags,
+        }
+    }
+}
+
+impl From<ArrayDescriptor> for CUDA_ARRAY3D_DESCRIPTOR_v1 {
+    fn from(array: ArrayDescriptor) -> Self {
+        let ArrayDescriptor { width, height, depth, format, channels, flags } = array;
+        Self {
+            Width: narrow(width),
+            Height: narrow(height),
+            Depth: narrow(depth),
+            Format: format,
+            NumChannels: channels,
+            Flags: flags,
+        }
     }
 }
 
@@ -118,25 +95,55 @@ fn narrow(side: usize) -> u32 {
     u32::try_from(side).unwrap_or(u32::MAX)
 }
 
-unsafe fn create<T: Into<Descriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> Res {
+/// Makes an array.
+///
+/// # Safety
+/// `out` is null or valid for a write, `descriptor` is null or valid for a read of `T`; neither need be
+/// aligned.
+unsafe fn create<T: Into<ArrayDescriptor> + Copy>(out: *mut Handle, descriptor: *const T) -> CuResult {
     current()?;
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, array::create(read(descriptor)?.into())?) }
 }
 
-unsafe fn requirements(out: *mut Requirements, descriptor: &Descriptor, size: u64) -> Res {
+/// Writes what memory an array needs that was made without any.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn requirements(
+    out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    descriptor: &ArrayDescriptor,
+    size: u64,
+) -> CuResult {
     if !descriptor.deferred() {
         return Err(CuError::INVALID_VALUE);
     }
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(out, Requirements { size, alignment: 64 << 10, reserved: [0; 4] }) }
+    unsafe {
+        put(
+            out,
+            CUDA_ARRAY_MEMORY_REQUIREMENTS {
+                size,
+                alignment: usize::try_from(TILE).unwrap_or(usize::MAX),
+                reserved: [0; 4],
+            },
+        )
+    }
 }
 
-unsafe fn sparse(out: *mut Sparse, descriptor: &Descriptor, size: u64) -> Res {
+/// Writes how a sparse array is divided.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn sparse(
+    out: *mut CUDA_ARRAY_SPARSE_PROPERTIES,
+    descriptor: &ArrayDescriptor,
+    size: u64,
+) -> CuResult {
     if !descriptor.sparse() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -150,103 +157,115 @@ unsafe fn sparse(out: *mut Sparse, descriptor: &Descriptor, size: u64) -> Res {
     let first_level_of_tail = (0..32).find(|&level| small(level)).unwrap_or(32);
     let tail = if first_level_of_tail == 0 { size } else { TILE };
     // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(out, Sparse { tile, first_level_of_tail, tail, flags: 0, reserved: [0; 4] }) }
+    unsafe {
+        put(
+            out,
+            CUDA_ARRAY_SPARSE_PROPERTIES {
+                tileWidth: tile[0],
+                tileHeight: tile[1],
+                tileDepth: tile[2],
+                miptailFirstLevel: first_level_of_tail,
+                miptailSize: tail,
+                flags: 0,
+                reserved: [0; 4],
+            },
+        )
+    }
 }
 
 /// Maps or unmaps the memory of one part of a sparse array.
-fn map_one(info: &MapInfo) -> Res {
+fn map_one(info: &CUarrayMapInfo) -> CuResult {
     let (array, whole);
-    let (descriptor, mapped): (&Descriptor, &Mapped) = match info.kind {
-        0 => {
+    let (descriptor, mapped): (&ArrayDescriptor, &MappedParts) = match info.resourceType {
+        CU_RESOURCE_TYPE_ARRAY => {
             array = self::array(info.resource)?;
             (&array.descriptor, array.mapped())
         }
-        1 => {
+        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
             whole = mipmapped(info.resource)?;
             (&whole.descriptor, whole.mapped())
         }
         _ => return Err(CuError::INVALID_VALUE),
     };
-    if !descriptor.sparse() || info.part_kind > 1 || info.flags != 0 || info.handle_kind != 0 {
+    if !descriptor.sparse()
+        || info.subresourceType > CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL
+        || info.flags != 0
+        || info.memHandleType != CU_MEM_HANDLE_TYPE_GENERIC
+    {
         return Err(CuError::INVALID_VALUE);
     }
-    let [a, b, c, d] = info.part;
-    let part = [u64::from(info.part_kind), a, b, c, d];
-    match info.operation {
-        1 if info.offset < physical::physical(info.memory)?.size => {
-            array::map_part(mapped, part, info.memory)
+    let [a, b, c, d] = info.subresource;
+    let part = [u64::from(info.subresourceType), a, b, c, d];
+    match info.memOperationType {
+        CU_MEM_OPERATION_TYPE_MAP if info.offset < physical::physical(info.memHandle)?.size => {
+            array::map_part(mapped, part, info.memHandle)
         }
-        2 => array::map_part(mapped, part, 0),
+        CU_MEM_OPERATION_TYPE_UNMAP => array::map_part(mapped, part, 0),
         _ => Err(CuError::INVALID_VALUE),
     }
 }
 
-unsafe fn map(list: *const MapInfo, count: u32, stream: Handle) -> Res {
+/// Maps or unmaps parts of sparse arrays.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` values; it need not be aligned.
+unsafe fn map(list: *const CUarrayMapInfo, count: u32, stream: Handle) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         map_one(&unsafe { read(list.wrapping_add(place)) }?)?;
     }
     Ok(())
 }
 
 entry! {
-    cuArrayCreate(out: *mut Handle, descriptor: *const OldFlat) { create(out, descriptor) }
-    cuArrayCreate_v2(out: *mut Handle, descriptor: *const Flat) { create(out, descriptor) }
-    cuArray3DCreate(out: *mut Handle, descriptor: *const OldDescriptor) { create(out, descriptor) }
-    cuArray3DCreate_v2(out: *mut Handle, descriptor: *const Descriptor) { create(out, descriptor) }
+    cuArrayCreate(out: *mut Handle, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) { create(out, descriptor) }
+    cuArrayCreate_v2(out: *mut Handle, descriptor: *const CUDA_ARRAY_DESCRIPTOR) { create(out, descriptor) }
+    cuArray3DCreate(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) { create(out, descriptor) }
+    cuArray3DCreate_v2(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) { create(out, descriptor) }
     cuArrayDestroy(handle: Handle) { array::destroy(handle) }
-    cuArrayGetDescriptor(out: *mut OldFlat, handle: Handle) {
-        let Descriptor { width, height, format, channels, .. } = array(handle)?.descriptor;
-        put(out, OldFlat { width: narrow(width), height: narrow(height), format, channels })
+    cuArrayGetDescriptor(out: *mut CUDA_ARRAY_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
     }
-    cuArrayGetDescriptor_v2(out: *mut Flat, handle: Handle) {
-        let Descriptor { width, height, format, channels, .. } = array(handle)?.descriptor;
-        put(out, Flat { width, height, format, channels })
+    cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
     }
-    cuArray3DGetDescriptor(out: *mut OldDescriptor, handle: Handle) {
-        let Descriptor { width, height, depth, format, channels, flags } = array(handle)?.descriptor;
-        let [width, height, depth] = [width, height, depth].map(narrow);
-        put(out, OldDescriptor { width, height, depth, format, channels, flags })
+    cuArray3DGetDescriptor(out: *mut CUDA_ARRAY3D_DESCRIPTOR_v1, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
     }
-    cuArray3DGetDescriptor_v2(out: *mut Descriptor, handle: Handle) { put(out, array(handle)?.descriptor) }
-    cuArrayGetMemoryRequirements(out: *mut Requirements, handle: Handle, device: i32) {
+    cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, handle: Handle) {
+        put(out, array(handle)?.descriptor.into())
+    }
+    cuArrayGetMemoryRequirements(out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, handle: Handle, device: i32) {
         initialised()?.card(device)?;
         let array = array(handle)?;
         requirements(out, &array.descriptor, array.descriptor.footprint()?)
     }
-    cuArrayGetSparseProperties(out: *mut Sparse, handle: Handle) {
+    cuArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: Handle) {
         let array = array(handle)?;
         sparse(out, &array.descriptor, array.descriptor.footprint()?)
     }
-    cuMipmappedArrayCreate(out: *mut Handle, descriptor: *const Descriptor, levels: u32) {
+    cuMipmappedArrayCreate(out: *mut Handle, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: u32) {
         current()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, array::create_mipmapped(read(descriptor)?, levels)?)
+        put(out, array::create_mipmapped(read(descriptor)?.into(), levels)?)
     }
     cuMipmappedArrayGetLevel(out: *mut Handle, handle: Handle, level: u32) {
         let whole = mipmapped(handle)?;
         put(out, whole.levels.get(level as usize).copied().ok_or(CuError::INVALID_VALUE)?)
     }
     cuMipmappedArrayDestroy(handle: Handle) { array::destroy_mipmapped(handle) }
-    cuMipmappedArrayGetMemoryRequirements(out: *mut Requirements, handle: Handle, device: i32) {
+    cuMipmappedArrayGetMemoryRequirements(out: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS, handle: Handle, device: i32) {
         initialised()?.card(device)?;
         let whole = mipmapped(handle)?;
         requirements(out, &whole.descriptor, whole.footprint()?)
     }
-    cuMipmappedArrayGetSparseProperties(out: *mut Sparse, handle: Handle) {
+    cuMipmappedArrayGetSparseProperties(out: *mut CUDA_ARRAY_SPARSE_PROPERTIES, handle: Handle) {
         let whole = mipmapped(handle)?;
         sparse(out, &whole.descriptor, whole.footprint()?)
     }
-    cuMemMapArrayAsync(list: *const MapInfo, count: u32, stream: Handle) { map(list, count, legacy(stream)) }
-    cuMemMapArrayAsync_ptsz(list: *const MapInfo, count: u32, stream: Handle) { map(list, count, own(stream)) }
+    cuMemMapArrayAsync(list: *const CUarrayMapInfo, count: u32, stream: Handle) { map(list, count, legacy(stream)) }
+    cuMemMapArrayAsync_ptsz(list: *const CUarrayMapInfo, count: u32, stream: Handle) { map(list, count, own(stream)) }
 }
-
-const _: () = {
-    assert!(size_of::<Descriptor>() == 40);
-    assert!(size_of::<Requirements>() == 32);
-    assert!(size_of::<Sparse>() == 48);
-    assert!(size_of::<MapInfo>() == 96);
-};

@@ -2,10 +2,16 @@
 
 use std::{ffi::c_void, sync::atomic::Ordering::Relaxed};
 
+use gpupool_nvidia::cuda::{
+    CU_CTX_FLAGS_MASK, CU_CTX_MAP_HOST, CU_CTX_SCHED_AUTO, CU_CTX_SCHED_BLOCKING_SYNC, CU_CTX_SCHED_MASK,
+    CU_CTX_SCHED_SPIN, CU_CTX_SCHED_YIELD, CU_FUNC_CACHE_PREFER_EQUAL,
+    CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::{environment::version, initialised::initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, fresh},
     memory::pool,
     objects::{
@@ -15,36 +21,45 @@ use crate::{
             with_primary, with_stack,
         },
         context_teardown,
+        stream::GREATEST_PRIORITY,
     },
 };
 
-/// Every flag that `cuCtxCreate` knows; the lowest three bits are the way of waiting.
-const FLAGS: u32 = 0xFF;
-/// Flag of every context since CUDA 11: memory of the host can be mapped.
-const MAP_HOST: u32 = 8;
+/// Versions of the context interface: of `cuCtxCreate`, and of `cuCtxCreate_v2` and all later ones.
+const FIRST_API: u32 = 3010;
+pub(super) const SECOND_API: u32 = 3020;
 
 /// Most bytes of stack that a thread can have.
 const LARGEST_STACK: usize = 512 << 10;
 
-fn check_flags(flags: u32) -> Res {
-    if flags & !FLAGS != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
+fn check_flags(flags: u32) -> CuResult {
+    if flags & !CU_CTX_FLAGS_MASK != 0
+        || !matches!(
+            flags & CU_CTX_SCHED_MASK,
+            CU_CTX_SCHED_AUTO | CU_CTX_SCHED_SPIN | CU_CTX_SCHED_YIELD | CU_CTX_SCHED_BLOCKING_SYNC
+        )
+    {
         return Err(CuError::INVALID_VALUE);
     }
     Ok(())
 }
 
-unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) -> Res {
+/// Makes a context, which becomes current.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
     check_flags(flags)?;
-    let context = Context::create(fresh(), device, flags | MAP_HOST, api_version, false)?;
+    let context = Context::create(fresh(), device, flags | CU_CTX_MAP_HOST, api_version, false)?;
     with_stack(|stack| stack.push(context.handle));
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(out, context.handle) }
 }
 
-fn destroy(handle: Handle) -> Res {
+fn destroy(handle: Handle) -> CuResult {
     if CONTEXTS.find(handle).is_none_or(|context| context.primary) {
         return Err(CuError::INVALID_CONTEXT);
     }
@@ -57,13 +72,17 @@ fn destroy(handle: Handle) -> Res {
     Ok(())
 }
 
-fn push(handle: Handle) -> Res {
+fn push(handle: Handle) -> CuResult {
     context(handle)?;
     with_stack(|stack| stack.push(handle));
     Ok(())
 }
 
-unsafe fn pop(out: *mut Handle) -> Res {
+/// Takes the current context off.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn pop(out: *mut Handle) -> CuResult {
     let top = with_stack(Vec::pop).filter(|&top| top != 0).ok_or(CuError::INVALID_CONTEXT)?;
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put_if_wanted(out, top) };
@@ -71,7 +90,7 @@ unsafe fn pop(out: *mut Handle) -> Res {
 }
 
 /// Puts `handle` in the place of the current context; 0 takes the current one off.
-fn set_current(handle: Handle) -> Res {
+fn set_current(handle: Handle) -> CuResult {
     if handle == 0 {
         with_stack(Vec::pop);
         return Ok(());
@@ -84,10 +103,10 @@ fn set_current(handle: Handle) -> Res {
     Ok(())
 }
 
-fn retain(device: i32) -> Res<Handle> {
+fn retain(device: i32) -> CuResult<Handle> {
     with_primary(device, |primary| {
         if primary.users == 0 {
-            let flags = primary.flags | MAP_HOST;
+            let flags = primary.flags | CU_CTX_MAP_HOST;
             Context::create(primary.handle, device, flags, version_number(), true)?;
         } else {
             context(primary.handle)?;
@@ -97,7 +116,7 @@ fn retain(device: i32) -> Res<Handle> {
     })
 }
 
-fn release(device: i32) -> Res {
+fn release(device: i32) -> CuResult {
     with_primary(device, |primary| {
         match primary.users {
             0 => return Err(CuError::INVALID_CONTEXT),
@@ -111,7 +130,7 @@ fn release(device: i32) -> Res {
 
 /// Ends the primary context whoever uses it; those who retained it still have to release it in real drivers, where
 /// that then fails as it does here.
-fn reset(device: i32) -> Res {
+fn reset(device: i32) -> CuResult {
     with_primary(device, |primary| {
         if primary.users > 0 {
             context_teardown::destroy(primary.handle)?;
@@ -121,12 +140,12 @@ fn reset(device: i32) -> Res {
     })
 }
 
-fn set_primary_flags(device: i32, flags: u32) -> Res {
+fn set_primary_flags(device: i32, flags: u32) -> CuResult {
     check_flags(flags)?;
     with_primary(device, |primary| {
         primary.flags = flags;
         if let Some(context) = CONTEXTS.find(primary.handle) {
-            context.flags.store(flags | MAP_HOST, Relaxed);
+            context.flags.store(flags | CU_CTX_MAP_HOST, Relaxed);
         }
         Ok(())
     })
@@ -134,22 +153,22 @@ fn set_primary_flags(device: i32, flags: u32) -> Res {
 
 /// What `cuCtxGetApiVersion` answers: the newest context interface, whatever the driver's version.
 fn version_number() -> u32 {
-    if version() >= 12000 { 3020 } else { 3010 }
+    if version() >= 12000 { SECOND_API } else { FIRST_API }
 }
 
-fn limit_place(limit: i32) -> Res<usize> {
+fn limit_place(limit: i32) -> CuResult<usize> {
     usize::try_from(limit).ok().filter(|&limit| limit < LIMITS).ok_or(CuError::UNSUPPORTED_LIMIT)
 }
 
-fn synchronize(context: &Context) -> Res {
+fn synchronize(context: &Context) -> CuResult {
     capture::forbid_all()?;
     context.engine().end().wait()?;
-    pool::settle();
+    pool::trim_at_synchronization();
     Ok(())
 }
 
 /// The context that a call is about: the one it names, or with 0 the current one.
-fn named_or_current(handle: Handle) -> Res<std::sync::Arc<Context>> {
+fn named_or_current(handle: Handle) -> CuResult<std::sync::Arc<Context>> {
     if handle == 0 { current() } else { context(handle) }
 }
 
@@ -169,16 +188,16 @@ entry! {
         put(flags, set)?;
         put(active, i32::from(users > 0))
     }
-    cuCtxCreate(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, 3010) }
-    cuCtxCreate_v2(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, 3020) }
+    cuCtxCreate(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, FIRST_API) }
+    cuCtxCreate_v2(out: *mut Handle, flags: u32, device: i32) { create(out, flags, device, SECOND_API) }
     cuCtxCreate_v3(out: *mut Handle, _affinity: *const c_void, count: i32, flags: u32, device: i32) {
         if count != 0 {
             return Err(CuError::UNSUPPORTED_EXEC_AFFINITY);
         }
-        create(out, flags, device, 3020)
+        create(out, flags, device, SECOND_API)
     }
     cuCtxCreate_v4(out: *mut Handle, _parameters: *const c_void, flags: u32, device: i32) {
-        create(out, flags, device, 3020)
+        create(out, flags, device, SECOND_API)
     }
     cuCtxDestroy(handle: Handle) { destroy(handle) }
     cuCtxDestroy_v2(handle: Handle) { destroy(handle) }
@@ -211,7 +230,7 @@ entry! {
     }
     cuCtxSetFlags(flags: u32) {
         check_flags(flags)?;
-        current()?.flags.store(flags | MAP_HOST, Relaxed);
+        current()?.flags.store(flags | CU_CTX_MAP_HOST, Relaxed);
         Ok(())
     }
     cuCtxGetId(handle: Handle, id: *mut u64) {
@@ -226,7 +245,7 @@ entry! {
         put(config, current()?.cache_config.load(Relaxed))
     }
     cuCtxSetCacheConfig(config: u32) {
-        if config > 3 {
+        if config > CU_FUNC_CACHE_PREFER_EQUAL {
             return Err(CuError::INVALID_VALUE);
         }
         current()?.cache_config.store(config, Relaxed);
@@ -236,7 +255,7 @@ entry! {
         put(config, current()?.shared_config.load(Relaxed))
     }
     cuCtxSetSharedMemConfig(config: u32) {
-        if config > 2 {
+        if config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE {
             return Err(CuError::INVALID_VALUE);
         }
         current()?.shared_config.store(config, Relaxed);
@@ -255,7 +274,7 @@ entry! {
     cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
         current()?;
         put_if_wanted(least, 0);
-        put_if_wanted(greatest, -5);
+        put_if_wanted(greatest, GREATEST_PRIORITY);
         Ok(())
     }
     cuCtxResetPersistingL2Cache() {

@@ -2,51 +2,51 @@
 
 use crate::{
     calls::entry::entry,
-    error::Res,
+    error::CuResult,
     handles::Handle,
-    memory::space::{Copy, Fill, Side},
+    memory::space::{CopyPointer, MemoryCopy, MemoryFill},
     objects::{
-        job::Job,
         stream::{LEGACY, PER_THREAD, legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
-use Side::{Any, Device, Host};
+use CopyPointer::{Device, Host, Unified};
 
 /// A copy that is done when the call returns: first the default stream's work, then the bytes.
-pub(crate) fn now(default_stream: Handle, copy: Copy) -> Res {
+pub(crate) fn now(default_stream: Handle, copy: MemoryCopy) -> CuResult {
     let target = target(default_stream)?;
     target.end().wait()?;
     copy.run()
 }
 
 /// A copy in a stream's order.
-pub(crate) fn queued(stream: Handle, copy: Copy) -> Res {
+pub(crate) fn queued(stream: Handle, copy: MemoryCopy) -> CuResult {
     copy.check()?;
-    target(stream)?.submit(Job::Copy(copy))
+    target(stream)?.submit(StreamWork::Copy(copy))
 }
 
-fn fill(stream: Handle, fill: Fill) -> Res {
+fn fill(stream: Handle, fill: MemoryFill) -> CuResult {
     fill.check()?;
-    target(stream)?.submit(Job::Fill(fill))
+    target(stream)?.submit(StreamWork::Fill(fill))
 }
 
-const fn row(to: u64, value: u32, unit: u64, count: usize) -> Fill {
+const fn row(to: u64, value: u32, unit: u64, count: usize) -> MemoryFill {
     rows(to, 0, value, unit, count, 1)
 }
 
-const fn rows(to: u64, pitch: usize, value: u32, unit: u64, width: usize, height: usize) -> Fill {
+const fn rows(to: u64, pitch: usize, value: u32, unit: u64, width: usize, height: usize) -> MemoryFill {
     let pattern = value.to_le_bytes();
-    Fill { to, pattern, unit, count: width as u64, rows: height as u64, pitch: pitch as u64 }
+    MemoryFill { to, pattern, unit, count: width as u64, rows: height as u64, pitch: pitch as u64 }
 }
 
-const fn plain(to: Side, from: Side, bytes: usize) -> Copy {
-    Copy::plain(to, from, bytes as u64)
+const fn plain(to: CopyPointer, from: CopyPointer, bytes: usize) -> MemoryCopy {
+    MemoryCopy::plain(to, from, bytes as u64)
 }
 
 entry! {
-    cuMemcpy(to: u64, from: u64, bytes: usize) { now(LEGACY, plain(Any(to), Any(from), bytes)) }
-    cuMemcpy_ptds(to: u64, from: u64, bytes: usize) { now(PER_THREAD, plain(Any(to), Any(from), bytes)) }
+    cuMemcpy(to: u64, from: u64, bytes: usize) { now(LEGACY, plain(Unified(to), Unified(from), bytes)) }
+    cuMemcpy_ptds(to: u64, from: u64, bytes: usize) { now(PER_THREAD, plain(Unified(to), Unified(from), bytes)) }
     cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) { now(LEGACY, plain(Device(to), Host(from), bytes)) }
     cuMemcpyHtoD_v2_ptds(to: u64, from: u64, bytes: usize) { now(PER_THREAD, plain(Device(to), Host(from), bytes)) }
     cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) { now(LEGACY, plain(Host(to), Device(from), bytes)) }
@@ -62,10 +62,10 @@ entry! {
         now(PER_THREAD, plain(Device(to), Device(from), bytes))
     }
     cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle) {
-        queued(legacy(stream), plain(Any(to), Any(from), bytes))
+        queued(legacy(stream), plain(Unified(to), Unified(from), bytes))
     }
     cuMemcpyAsync_ptsz(to: u64, from: u64, bytes: usize, stream: Handle) {
-        queued(own(stream), plain(Any(to), Any(from), bytes))
+        queued(own(stream), plain(Unified(to), Unified(from), bytes))
     }
     cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) {
         queued(legacy(stream), plain(Device(to), Host(from), bytes))

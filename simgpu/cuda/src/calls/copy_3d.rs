@@ -1,64 +1,82 @@
 //! The driver's calls that copy rectangles and boxes, from and to arrays too.
 
+use gpupool_nvidia::cuda::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER};
+
 use crate::{
     calls::{
         copy::{now, queued},
         entry::{entry, read},
     },
-    error::Res,
+    error::CuResult,
     handles::Handle,
-    memory::space::{Copy, Side},
+    memory::space::{CopyPointer, MemoryCopy},
     objects::{
-        array,
-        memcpy3d::{Body, Rectangle},
+        array, memcpy3d,
         stream::{LEGACY, PER_THREAD, legacy, own},
     },
 };
 
-use Side::{Device, Host};
+use CopyPointer::{Device, Host};
 
 /// # Safety
-/// The pointer is null or leads to a `CUDA_MEMCPY2D`.
-unsafe fn rectangle(description: *const Rectangle) -> Res<Copy> {
+/// `description` is null or valid for a read; it need not be aligned.
+unsafe fn rectangle(description: *const CUDA_MEMCPY2D) -> CuResult<MemoryCopy> {
     // SAFETY: the caller vouches for it.
-    Body::from(unsafe { read(description) }?).copy()
+    memcpy3d::rectangle(&unsafe { read(description) }?)
 }
 
 /// # Safety
-/// The pointer is null or leads to a `CUDA_MEMCPY3D`.
-unsafe fn solid(description: *const Body) -> Res<Copy> {
+/// `description` is null or valid for a read; it need not be aligned.
+unsafe fn solid(description: *const CUDA_MEMCPY3D) -> CuResult<MemoryCopy> {
     // SAFETY: the caller vouches for it.
-    unsafe { read(description) }?.copy()
+    memcpy3d::copy(&unsafe { read(description) }?)
+}
+
+/// # Safety
+/// `description` is null or valid for a read; it need not be aligned.
+unsafe fn solid_between_contexts(description: *const CUDA_MEMCPY3D_PEER) -> CuResult<MemoryCopy> {
+    // SAFETY: the caller vouches for it.
+    memcpy3d::copy_between_contexts(&unsafe { read(description) }?)
 }
 
 /// So many bytes of an array from an offset on, in the order of its rows.
-fn part(handle: Handle, offset: usize, bytes: usize) -> Res<Side> {
+fn part(handle: Handle, offset: usize, bytes: usize) -> CuResult<CopyPointer> {
     array::array(handle)?.bytes(offset as u64, bytes as u64)
 }
 
-const fn plain(to: Side, from: Side, bytes: usize) -> Copy {
-    Copy::plain(to, from, bytes as u64)
+const fn plain(to: CopyPointer, from: CopyPointer, bytes: usize) -> MemoryCopy {
+    MemoryCopy::plain(to, from, bytes as u64)
 }
 
 entry! {
-    cuMemcpy2D_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
-    cuMemcpy2D_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
-    cuMemcpy2DUnaligned_v2(description: *const Rectangle) { now(LEGACY, rectangle(description)?) }
-    cuMemcpy2DUnaligned_v2_ptds(description: *const Rectangle) { now(PER_THREAD, rectangle(description)?) }
-    cuMemcpy2DAsync_v2(description: *const Rectangle, stream: Handle) {
+    cuMemcpy2D_v2(description: *const CUDA_MEMCPY2D) { now(LEGACY, rectangle(description)?) }
+    cuMemcpy2D_v2_ptds(description: *const CUDA_MEMCPY2D) { now(PER_THREAD, rectangle(description)?) }
+    cuMemcpy2DUnaligned_v2(description: *const CUDA_MEMCPY2D) { now(LEGACY, rectangle(description)?) }
+    cuMemcpy2DUnaligned_v2_ptds(description: *const CUDA_MEMCPY2D) { now(PER_THREAD, rectangle(description)?) }
+    cuMemcpy2DAsync_v2(description: *const CUDA_MEMCPY2D, stream: Handle) {
         queued(legacy(stream), rectangle(description)?)
     }
-    cuMemcpy2DAsync_v2_ptsz(description: *const Rectangle, stream: Handle) {
+    cuMemcpy2DAsync_v2_ptsz(description: *const CUDA_MEMCPY2D, stream: Handle) {
         queued(own(stream), rectangle(description)?)
     }
-    cuMemcpy3D_v2(description: *const Body) { now(LEGACY, solid(description)?) }
-    cuMemcpy3D_v2_ptds(description: *const Body) { now(PER_THREAD, solid(description)?) }
-    cuMemcpy3DAsync_v2(description: *const Body, stream: Handle) { queued(legacy(stream), solid(description)?) }
-    cuMemcpy3DAsync_v2_ptsz(description: *const Body, stream: Handle) { queued(own(stream), solid(description)?) }
-    cuMemcpy3DPeer(description: *const Body) { now(LEGACY, solid(description)?) }
-    cuMemcpy3DPeer_ptds(description: *const Body) { now(PER_THREAD, solid(description)?) }
-    cuMemcpy3DPeerAsync(description: *const Body, stream: Handle) { queued(legacy(stream), solid(description)?) }
-    cuMemcpy3DPeerAsync_ptsz(description: *const Body, stream: Handle) { queued(own(stream), solid(description)?) }
+    cuMemcpy3D_v2(description: *const CUDA_MEMCPY3D) { now(LEGACY, solid(description)?) }
+    cuMemcpy3D_v2_ptds(description: *const CUDA_MEMCPY3D) { now(PER_THREAD, solid(description)?) }
+    cuMemcpy3DAsync_v2(description: *const CUDA_MEMCPY3D, stream: Handle) {
+        queued(legacy(stream), solid(description)?)
+    }
+    cuMemcpy3DAsync_v2_ptsz(description: *const CUDA_MEMCPY3D, stream: Handle) {
+        queued(own(stream), solid(description)?)
+    }
+    cuMemcpy3DPeer(description: *const CUDA_MEMCPY3D_PEER) { now(LEGACY, solid_between_contexts(description)?) }
+    cuMemcpy3DPeer_ptds(description: *const CUDA_MEMCPY3D_PEER) {
+        now(PER_THREAD, solid_between_contexts(description)?)
+    }
+    cuMemcpy3DPeerAsync(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) {
+        queued(legacy(stream), solid_between_contexts(description)?)
+    }
+    cuMemcpy3DPeerAsync_ptsz(description: *const CUDA_MEMCPY3D_PEER, stream: Handle) {
+        queued(own(stream), solid_between_contexts(description)?)
+    }
     cuMemcpyAtoH_v2(to: u64, from: Handle, offset: usize, bytes: usize) {
         now(LEGACY, plain(Host(to), part(from, offset, bytes)?, bytes))
     }

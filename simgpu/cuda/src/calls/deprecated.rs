@@ -1,5 +1,5 @@
-//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and sizes
-//! have 32 bits. Memory of theirs lies where such addresses reach.
+//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and
+//! sizes have 32 bits. Memory of theirs lies where such addresses reach.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,21 +10,21 @@ use crate::{
         launch::launch,
     },
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
-    memory::space::{self, Copy, Fill, Kind, Side},
+    memory::space::{self, AllocationKind, CopyPointer, MemoryCopy, MemoryFill},
     objects::{
         capture,
         context::current,
-        job::Job,
-        launch::Shape,
+        launch::LaunchShape,
         module::{MODULES, function},
         stream::{LEGACY, legacy, target},
+        stream_work::StreamWork,
     },
     sync::lock,
 };
 
-use Side::{Device, Host};
+use CopyPointer::{Device, Host};
 
 /// A `CUdeviceptr` of the first forms.
 type Short = u32;
@@ -32,26 +32,26 @@ type Short = u32;
 /// Rows of pitched memory begin on multiples of this many bytes.
 const PITCH: u32 = 512;
 
-fn allocate(size: u32) -> Res<Short> {
+fn allocate(size: u32) -> CuResult<Short> {
     capture::forbid()?;
-    let pointer = space::allocate_low(Kind::Device, u64::from(size), current()?.owner())?;
+    let pointer = space::allocate_low(AllocationKind::Device, u64::from(size), current()?.owner())?;
     Short::try_from(pointer).map_err(|_| CuError::OUT_OF_MEMORY)
 }
 
-fn plain(to: Side, from: Side, bytes: u32) -> Copy {
-    Copy::plain(to, from, u64::from(bytes))
+fn plain(to: CopyPointer, from: CopyPointer, bytes: u32) -> MemoryCopy {
+    MemoryCopy::plain(to, from, u64::from(bytes))
 }
 
-fn device(pointer: Short) -> Side {
+fn device(pointer: Short) -> CopyPointer {
     Device(u64::from(pointer))
 }
 
-fn fill(to: Short, pitch: u32, value: u32, unit: u64, [width, rows]: [u32; 2]) -> Res {
+fn fill(to: Short, pitch: u32, value: u32, unit: u64, [width, rows]: [u32; 2]) -> CuResult {
     let pattern = value.to_le_bytes();
     let (to, pitch) = (u64::from(to), u64::from(pitch));
-    let fill = Fill { to, pattern, unit, count: u64::from(width), rows: u64::from(rows), pitch };
+    let fill = MemoryFill { to, pattern, unit, count: u64::from(width), rows: u64::from(rows), pitch };
     fill.check()?;
-    target(LEGACY)?.submit(Job::Fill(fill))
+    target(LEGACY)?.submit(StreamWork::Fill(fill))
 }
 
 fn narrow(value: u64) -> u32 {
@@ -59,12 +59,15 @@ fn narrow(value: u64) -> u32 {
 }
 
 /// Launches a grid with the block and the shared memory that were set before.
-unsafe fn launch_grid(handle: Handle, width: i32, height: i32, stream: Handle) -> Res {
+///
+/// # Safety
+/// None of its own: what a launch of this form passes to its kernel is not looked at.
+unsafe fn launch_grid(handle: Handle, width: i32, height: i32, stream: Handle) -> CuResult {
     let function = function(handle)?;
     let side = |side: i32| u32::try_from(side).ok().filter(|&side| side > 0).ok_or(CuError::INVALID_VALUE);
     let grid = [side(width)?, side(height)?, 1];
     let old = *lock(&function.old);
-    let shape = Shape { grid, block: old.block, shared: old.shared, cooperative: false };
+    let shape = LaunchShape { grid, block: old.block, shared: old.shared, cooperative: false };
     // What was set for the kernel's parameters is not looked at: nothing is computed. A list that is none says that
     // they were set.
     let mut set: *mut c_void = std::ptr::null_mut();
@@ -170,7 +173,7 @@ entry! {
     }
 }
 
-fn parameter(handle: Handle, offset: i32) -> Res {
+fn parameter(handle: Handle, offset: i32) -> CuResult {
     initialised()?;
     function(handle)?;
     if offset < 0 { Err(CuError::INVALID_VALUE) } else { Ok(()) }

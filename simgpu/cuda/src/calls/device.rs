@@ -2,22 +2,30 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CU_DEVICE_ATTRIBUTE_MAX_PITCH,
+    CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
+    CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH,
+    CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY,
+    CU_DEVICE_ATTRIBUTE_WARP_SIZE, CUdevprop,
+};
 use simgpu_device::Card;
 
 use crate::{
     calls::entry::{entry, put},
     device::{
-        attributes::{self, attribute},
+        attributes::{self, BLOCK_SIDES, GRID_SIDES, attribute},
         initialised::initialised,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// Writes `text` with its zero byte into a buffer of `room` bytes, cut short if need be.
 ///
 /// # Safety
 /// `buffer` is null or valid for writes of `room` bytes.
-pub(crate) unsafe fn put_text(buffer: *mut c_char, room: i32, text: &str) -> Res {
+pub(crate) unsafe fn put_text(buffer: *mut c_char, room: i32, text: &str) -> CuResult {
     let room = usize::try_from(room).ok().filter(|&room| room > 0 && !buffer.is_null());
     let length = text.len().min(room.ok_or(CuError::INVALID_VALUE)? - 1);
     // SAFETY: `length` and the zero byte fit into `room`.
@@ -43,21 +51,6 @@ fn parse_bus_id(text: &str) -> Option<(u32, u32, u32)> {
         [domain, bus, device] => Some((domain, bus, device)),
         _ => None,
     }
-}
-
-/// `CUdevprop`, of CUDA 2.
-#[repr(C)]
-struct Properties {
-    max_threads_per_block: i32,
-    max_threads_dim: [i32; 3],
-    max_grid_size: [i32; 3],
-    shared_mem_per_block: i32,
-    total_constant_memory: i32,
-    simd_width: i32,
-    mem_pitch: i32,
-    regs_per_block: i32,
-    clock_rate: i32,
-    texture_align: i32,
 }
 
 entry! {
@@ -95,23 +88,23 @@ entry! {
     }
     cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, device: i32) {
         let card = initialised()?.card(device)?;
-        put(major, attribute(card, 75))?;
-        put(minor, attribute(card, 76))
+        put(major, attribute(card, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR))?;
+        put(minor, attribute(card, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
     }
-    cuDeviceGetProperties(properties: *mut Properties, device: i32) {
+    cuDeviceGetProperties(properties: *mut CUdevprop, device: i32) {
         let card = initialised()?.card(device)?;
         let value = |number| attribute(card, number);
-        put(properties, Properties {
-            max_threads_per_block: value(1),
-            max_threads_dim: [value(2), value(3), value(4)],
-            max_grid_size: [value(5), value(6), value(7)],
-            shared_mem_per_block: value(8),
-            total_constant_memory: value(9),
-            simd_width: value(10),
-            mem_pitch: value(11),
-            regs_per_block: value(12),
-            clock_rate: value(13),
-            texture_align: value(14),
+        put(properties, CUdevprop {
+            maxThreadsPerBlock: value(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            maxThreadsDim: BLOCK_SIDES.map(value),
+            maxGridSize: GRID_SIDES.map(value),
+            sharedMemPerBlock: value(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            totalConstantMemory: value(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+            SIMDWidth: value(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+            memPitch: value(CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+            regsPerBlock: value(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+            clockRate: value(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+            textureAlign: value(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
         })
     }
     cuDeviceGetPCIBusId(text: *mut c_char, room: i32, device: i32) {
@@ -151,7 +144,7 @@ entry! {
     }
     cuDeviceGetTexture1DLinearMaxWidth(width: *mut usize, _format: i32, _channels: u32, device: i32) {
         let card = initialised()?.card(device)?;
-        put(width, usize::try_from(attribute(card, 69)).unwrap_or_default())
+        put(width, usize::try_from(attribute(card, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH)).unwrap_or_default())
     }
     cuDeviceGetHostAtomicCapabilities(
         capabilities: *mut u32,

@@ -1,22 +1,24 @@
-//! How a call from outside gets in: ordered faults, fork, initialisation, panics.
+//! What every entry point does around its own work: it answers with an ordered fault, refuses before `cuInit` and
+//! after a fork, and turns a panic into `CUDA_ERROR_UNKNOWN`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use gpupool_nvidia::cuda::CUDA_SUCCESS;
 use simgpu_device::Fault;
 
 use crate::{
     device::{environment::settings, initialised::initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// Runs the body of an exported function that works before `cuInit` and after a fork.
-pub(crate) fn run_early(name: &str, body: impl FnOnce() -> Res) -> i32 {
+pub(crate) fn run_early(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
     let answer = catch_unwind(AssertUnwindSafe(|| {
-        struck(name)?;
+        apply_ordered_fault(name)?;
         body()
     }));
     match answer {
-        Ok(Ok(())) => 0,
+        Ok(Ok(())) => CUDA_SUCCESS,
         Ok(Err(error)) => error.0,
         // A panic is a defect of ours, but the program's stack is no place for it.
         Err(_) => CuError::UNKNOWN.0,
@@ -24,21 +26,21 @@ pub(crate) fn run_early(name: &str, body: impl FnOnce() -> Res) -> i32 {
 }
 
 /// Runs the body of an exported function that needs an initialised driver in the process that initialised it.
-pub(crate) fn run(name: &str, body: impl FnOnce() -> Res) -> i32 {
+pub(crate) fn run(name: &str, body: impl FnOnce() -> CuResult) -> i32 {
     run_early(name, || {
         initialised()?;
         body()
     })
 }
 
-/// Suffers the fault that was ordered for this call, if any.
-fn struck(name: &str) -> Res {
+/// Applies the fault that `SIMGPU_FAULTS` orders for this call, if any: an error is returned, everything else done.
+fn apply_ordered_fault(name: &str) -> CuResult {
     let faults = &settings().faults;
     if faults.is_empty() {
         return Ok(());
     }
-    match faults.strike(name) {
-        None | Some(Fault::Answer(0)) => Ok(()),
+    match faults.fault_for_call(name) {
+        None | Some(Fault::Answer(CUDA_SUCCESS)) => Ok(()),
         Some(Fault::Answer(code)) => Err(CuError(code)),
         Some(Fault::Slow(time)) => {
             std::thread::sleep(time);
@@ -56,7 +58,7 @@ fn struck(name: &str) -> Res {
 ///
 /// # Safety
 /// `place` is null or valid for writes of `T`; it need not be aligned.
-pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Res {
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> CuResult {
     if place.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -69,7 +71,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Res {
 ///
 /// # Safety
 /// `place` is null or valid for reads of `T`; it need not be aligned.
-pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Res<T> {
+pub(crate) unsafe fn read<T: Copy>(place: *const T) -> CuResult<T> {
     if place.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -81,7 +83,7 @@ pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Res<T> {
 ///
 /// # Safety
 /// `list` is null or valid for reads of `count` values; it need not be aligned.
-pub(crate) unsafe fn read_list<T: Copy>(list: *const T, count: usize) -> Res<Vec<T>> {
+pub(crate) unsafe fn read_list<T: Copy>(list: *const T, count: usize) -> CuResult<Vec<T>> {
     if list.is_null() && count > 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -100,7 +102,7 @@ pub(crate) unsafe fn put_if_wanted<T>(place: *mut T, value: T) {
     }
 }
 
-/// Defines exported functions: name, arguments as the C header has them, and a body that yields [`Res`].
+/// Defines exported functions: name, arguments as the C header has them, and a body that yields [`CuResult`].
 macro_rules! entry {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => { $(
         #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use crate::{
     calls::entry::{early_entry, put},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 include!(concat!(env!("OUT_DIR"), "/error_codes.rs"));
@@ -15,7 +15,10 @@ fn described(code: i32) -> Option<&'static (i32, &'static CStr, &'static CStr)> 
 }
 
 /// Writes the text, or null and `CUDA_ERROR_INVALID_VALUE` for a number that is no code.
-unsafe fn answer(text: *mut *const c_char, found: Option<&'static CStr>) -> Res {
+///
+/// # Safety
+/// `text` is null or valid for a write; it need not be aligned.
+unsafe fn answer(text: *mut *const c_char, found: Option<&'static CStr>) -> CuResult {
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(text, found.map_or(std::ptr::null(), CStr::as_ptr))? };
     found.map(|_| ()).ok_or(CuError::INVALID_VALUE)

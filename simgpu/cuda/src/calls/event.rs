@@ -9,7 +9,7 @@ use crate::{
         capture,
         context::context,
         event::{EVENTS, create, elapsed, query, record, wait, wait_in},
-        stream::{Target, legacy, own, target},
+        stream::{TargetStream, legacy, own, target},
     },
 };
 
@@ -31,7 +31,7 @@ entry! {
     }
     cuEventSynchronize(event: Handle) {
         if wait(event)? {
-            pool::settle();
+            pool::trim_at_synchronization();
         }
         Ok(())
     }
@@ -43,10 +43,10 @@ entry! {
     cuStreamWaitEvent_ptsz(stream: Handle, event: Handle, flags: u32) { wait_in(&target(own(stream))?, event, flags) }
     cuCtxRecordEvent(handle: Handle, event: Handle) {
         initialised()?;
-        record(event, &Target::Default(context(handle)?, false), 0)
+        record(event, &TargetStream::Default(context(handle)?, false), 0)
     }
     cuCtxWaitEvent(handle: Handle, event: Handle) {
         initialised()?;
-        wait_in(&Target::Default(context(handle)?, false), event, 0)
+        wait_in(&TargetStream::Default(context(handle)?, false), event, 0)
     }
 }

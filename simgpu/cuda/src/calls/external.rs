@@ -12,66 +12,29 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD, CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+    CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32, CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX_KMT,
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD, CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32,
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32, CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    CUDA_EXTERNAL_MEMORY_DEDICATED, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+};
+
 use crate::{
     calls::entry::{entry, put, read},
     device::initialised::{Initialised, initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
-    memory::space::{self, Kind},
+    memory::space::{self, AllocationKind},
     objects::{
-        array::{self, Descriptor},
+        array::{self, ArrayDescriptor},
         context::current,
         stream::{legacy, own, target},
     },
     sync::lock,
 };
-
-/// A descriptor, of memory or a semaphore; the others are another system's.
-const DESCRIPTOR: u32 = 1;
-const TIMELINE: u32 = 9;
-const LAST_MEMORY_TYPE: u32 = 9;
-const LAST_SEMAPHORE_TYPE: u32 = 10;
-
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, and the same for semaphores, which has no size.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct MemoryDescription {
-    kind: u32,
-    padding: u32,
-    descriptor: [i32; 4],
-    size: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-
-/// See [`MemoryDescription`].
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct SemaphoreDescription {
-    kind: u32,
-    padding: u32,
-    descriptor: i32,
-}
-
-/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Buffer {
-    offset: u64,
-    size: u64,
-    flags: u32,
-    reserved: [u32; 16],
-}
-
-/// `CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Levels {
-    offset: u64,
-    descriptor: Descriptor,
-    count: u32,
-    reserved: [u32; 16],
-}
 
 /// Imported memory.
 #[derive(Debug)]
@@ -104,7 +67,7 @@ impl Drop for Memory {
 }
 
 /// Which file a descriptor leads to, if it has `size` bytes.
-fn file_id(descriptor: i32, size: u64) -> Res<(u64, u64)> {
+fn file_id(descriptor: i32, size: u64) -> CuResult<(u64, u64)> {
     // SAFETY: the structure is ours to be written; a wrong descriptor is an error.
     unsafe {
         let mut about: libc::stat = std::mem::zeroed();
@@ -118,15 +81,16 @@ fn file_id(descriptor: i32, size: u64) -> Res<(u64, u64)> {
 }
 
 /// Imports memory; the descriptor is the driver's from then on.
-fn import(description: &MemoryDescription) -> Res<Handle> {
-    match description.kind {
-        DESCRIPTOR => {}
-        0 => return Err(CuError::INVALID_VALUE),
-        kind if kind > LAST_MEMORY_TYPE => return Err(CuError::INVALID_VALUE),
-        _ => return Err(CuError::NOT_SUPPORTED),
+fn import(description: &CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CuResult<Handle> {
+    match description.r#type {
+        CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD => {}
+        CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32..=CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD => {
+            return Err(CuError::NOT_SUPPORTED);
+        }
+        _ => return Err(CuError::INVALID_VALUE),
     }
-    let (descriptor, size) = (description.descriptor[0], description.size);
-    if size == 0 || description.flags & !1 != 0 {
+    let (descriptor, size) = (description.fd, description.size);
+    if size == 0 || description.flags & !CUDA_EXTERNAL_MEMORY_DEDICATED != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let file_id = file_id(descriptor, size)?;
@@ -145,28 +109,41 @@ fn import(description: &MemoryDescription) -> Res<Handle> {
     Ok(MEMORIES.add(Memory { file, size, file_id, card }))
 }
 
-fn map(handle: Handle, buffer: &Buffer) -> Res<u64> {
+fn map(handle: Handle, buffer: &CUDA_EXTERNAL_MEMORY_BUFFER_DESC) -> CuResult<u64> {
     let memory = MEMORIES.get(handle)?;
     let fits = buffer.offset.checked_add(buffer.size).is_some_and(|end| end <= memory.size);
     if !fits || buffer.size == 0 || buffer.flags != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let owner = current()?.owner();
-    space::sharing::open_file(memory.file.as_raw_fd(), buffer.offset, buffer.size, Kind::External, owner)
+    space::sharing::open_file(
+        memory.file.as_raw_fd(),
+        buffer.offset,
+        buffer.size,
+        AllocationKind::External,
+        owner,
+    )
 }
 
 /// Signals semaphores, or waits for them: both take effect at once, as all bytes do.
-unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&AtomicU64)) -> Res {
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` handles; it need not be aligned.
+unsafe fn each(list: *const Handle, count: u32, stream: Handle, act: impl Fn(&AtomicU64)) -> CuResult {
     target(stream)?.not_capturing()?;
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
+        // SAFETY: by this function's contract the list has that many.
         act(&*SEMAPHORES.get(unsafe { read(list.wrapping_add(place)) }?)?);
     }
     Ok(())
 }
 
-unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> Res {
-    // SAFETY: the driver API's contract.
+/// Signals semaphores.
+///
+/// # Safety
+/// As for [`each`].
+unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe {
         each(list, count, stream, |value| {
             value.fetch_add(1, Relaxed);
@@ -174,47 +151,56 @@ unsafe fn signal(list: *const Handle, count: u32, stream: Handle) -> Res {
     }
 }
 
-unsafe fn wait(list: *const Handle, count: u32, stream: Handle) -> Res {
-    // SAFETY: the driver API's contract.
+/// Waits for semaphores.
+///
+/// # Safety
+/// As for [`each`].
+unsafe fn wait(list: *const Handle, count: u32, stream: Handle) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe { each(list, count, stream, |_| {}) }
 }
 
 entry! {
-    cuImportExternalMemory(out: *mut Handle, description: *const MemoryDescription) {
+    cuImportExternalMemory(out: *mut Handle, description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         put(out, import(&read(description)?)?)
     }
-    cuExternalMemoryGetMappedBuffer(out: *mut u64, handle: Handle, buffer: *const Buffer) {
+    cuExternalMemoryGetMappedBuffer(out: *mut u64, handle: Handle, buffer: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC) {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         put(out, map(handle, &read(buffer)?)?)
     }
-    cuExternalMemoryGetMappedMipmappedArray(out: *mut Handle, handle: Handle, levels: *const Levels) {
+    cuExternalMemoryGetMappedMipmappedArray(out: *mut Handle, handle: Handle, levels: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) {
         MEMORIES.get(handle)?;
         let levels = read(levels)?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, array::create_mipmapped(levels.descriptor.without_memory(), levels.count)?)
+        put(out, array::create_mipmapped(ArrayDescriptor::from(levels.arrayDesc).without_memory(), levels.numLevels)?)
     }
     cuDestroyExternalMemory(handle: Handle) { MEMORIES.remove(handle).map(|_| ()) }
-    cuImportExternalSemaphore(out: *mut Handle, description: *const SemaphoreDescription) {
+    cuImportExternalSemaphore(out: *mut Handle, description: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) {
         current()?;
         let description = read(description)?;
-        match description.kind {
-            DESCRIPTOR | TIMELINE => {}
-            1..=LAST_SEMAPHORE_TYPE => return Err(CuError::NOT_SUPPORTED),
+        match description.r#type {
+            CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD
+            | CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD => {}
+            CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32
+                ..=CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_D3D11_KEYED_MUTEX_KMT
+            | CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32 => {
+                return Err(CuError::NOT_SUPPORTED);
+            }
             _ => return Err(CuError::INVALID_VALUE),
         }
-        file_id(description.descriptor, 0)?;
+        file_id(description.fd, 0)?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         // SAFETY: a successful import takes the descriptor over; the semaphore itself is this process's.
-        drop(unsafe { OwnedFd::from_raw_fd(description.descriptor) });
+        drop(unsafe { OwnedFd::from_raw_fd(description.fd) });
         put(out, SEMAPHORES.add(AtomicU64::new(0)))
     }
     cuDestroyExternalSemaphore(handle: Handle) { SEMAPHORES.remove(handle).map(|_| ()) }
@@ -231,9 +217,3 @@ entry! {
         wait(list, count, own(stream))
     }
 }
-
-const _: () = {
-    assert!(size_of::<MemoryDescription>() == 104);
-    assert!(size_of::<Buffer>() == 88);
-    assert!(size_of::<Levels>() == 120);
-};

@@ -1,54 +1,52 @@
 //! Green contexts: contexts that are given a part of a card's multiprocessors. Nothing is computed, so the part is
 //! only remembered; such a context takes memory as any other does.
 
+use gpupool_nvidia::cuda::{
+    CU_DEV_RESOURCE_TYPE_INVALID, CU_DEV_RESOURCE_TYPE_SM, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING,
+    CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE, CU_GREEN_CTX_DEFAULT_STREAM, CU_STREAM_NON_BLOCKING,
+    CUdevResource, CUdevResourceType,
+};
+
 use crate::{
-    calls::entry::{entry, put, read},
+    calls::{
+        context::SECOND_API,
+        entry::{entry, put, read, read_list},
+    },
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
     objects::{
         context::{CONTEXTS, Context, context},
         context_teardown, event,
-        stream::{self, STREAMS, Target},
+        stream::{self, STREAMS, TargetStream},
     },
 };
 
-/// `CU_DEV_RESOURCE_TYPE_SM`.
-const MULTIPROCESSORS: u32 = 1;
-/// `CU_GREEN_CTX_DEFAULT_STREAM`, which has to be asked for.
-const DEFAULT_STREAM: u32 = 1;
-/// `CU_STREAM_NON_BLOCKING`, which has to be asked for.
-const NON_BLOCKING: u32 = 1;
-
-/// `CUdevResource`.
-#[repr(C)]
+/// Multiprocessors of a card that are given to a green context.
 #[derive(Debug, Clone, Copy)]
-struct Resource {
-    kind: u32,
-    inner: [u32; 23],
-    /// Multiprocessors, the fewest of a part, and of what a part is a multiple.
+struct Multiprocessors {
     count: u32,
+    /// The fewest of a part.
     least: u32,
+    /// Of what a part is a multiple.
     step: u32,
-    rest: [u32; 7],
-    next: u64,
 }
 
 /// A green context.
 #[derive(Debug)]
-struct Green {
+struct GreenContext {
     context: Handle,
-    resource: Resource,
+    multiprocessors: Multiprocessors,
 }
 
-static DESCRIPTIONS: Registry<Resource> = Registry::new();
-static GREENS: Registry<Green> = Registry::new();
+static DESCRIPTIONS: Registry<Multiprocessors> = Registry::new();
+static GREENS: Registry<GreenContext> = Registry::new();
 
-impl Resource {
+impl Multiprocessors {
     /// `count` multiprocessors of a card of this compute capability.
     const fn of(count: u32, compute: (u32, u32)) -> Self {
         let (least, step) = if compute.0 >= 9 { (8, 8) } else { (4, 2) };
-        Self { kind: MULTIPROCESSORS, inner: [0; 23], count, least, step, rest: [0; 7], next: 0 }
+        Self { count, least, step }
     }
 
     const fn with(self, count: u32) -> Self {
@@ -56,111 +54,149 @@ impl Resource {
     }
 }
 
-fn whole(device: i32, kind: u32) -> Res<Resource> {
+impl From<Multiprocessors> for CUdevResource {
+    fn from(multiprocessors: Multiprocessors) -> Self {
+        let Multiprocessors { count, least, step } = multiprocessors;
+        Self {
+            r#type: CU_DEV_RESOURCE_TYPE_SM,
+            internal_padding: [0; 92],
+            smCount: count,
+            minSmPartitionSize: least,
+            smCoscheduledAlignment: step,
+            flags: 0,
+            localityDomainId: 0,
+            unused: [0; 5],
+            nextResource: std::ptr::null_mut(),
+        }
+    }
+}
+
+/// The multiprocessors in a resource. Fails where it is of another type.
+fn multiprocessors(resource: &CUdevResource) -> CuResult<Multiprocessors> {
+    if resource.r#type != CU_DEV_RESOURCE_TYPE_SM {
+        return Err(CuError::INVALID_RESOURCE_TYPE);
+    }
+    let (least, step) = (resource.minSmPartitionSize, resource.smCoscheduledAlignment);
+    Ok(Multiprocessors { count: resource.smCount, least, step })
+}
+
+/// All multiprocessors of a device.
+fn whole(device: i32, kind: CUdevResourceType) -> CuResult<Multiprocessors> {
     let model = initialised()?.card(device)?.model();
     match kind {
-        MULTIPROCESSORS => Ok(Resource::of(model.multiprocessors, model.compute)),
+        CU_DEV_RESOURCE_TYPE_SM => Ok(Multiprocessors::of(model.multiprocessors, model.compute)),
         _ => Err(CuError::INVALID_RESOURCE_TYPE),
     }
 }
 
 /// Splits multiprocessors into groups of at least `least`: as many as are wanted and there are.
+///
+/// # Safety
+/// `input` is null or valid for a read, `groups` for a read and a write, `remaining` for a write; `out` is
+/// null or valid for writes of `*groups` resources. None need be aligned.
 unsafe fn split(
-    out: *mut Resource,
+    out: *mut CUdevResource,
     groups: *mut u32,
-    input: *const Resource,
-    remaining: *mut Resource,
+    input: *const CUdevResource,
+    remaining: *mut CUdevResource,
     least: u32,
-) -> Res {
-    // SAFETY: the driver API's contract: room for as many groups as are wanted.
+) -> CuResult {
+    // SAFETY: by this function's contract: room for as many groups as are wanted.
     unsafe {
-        let (input, wanted) = (read(input)?, read(groups)?);
-        if input.kind != MULTIPROCESSORS {
-            return Err(CuError::INVALID_RESOURCE_TYPE);
-        }
+        let (resource, wanted) = (read(input)?, read(groups)?);
+        let input = multiprocessors(&resource)?;
         let each = least.max(input.least).checked_next_multiple_of(input.step.max(1));
         let each = each.filter(|&each| each <= input.count).ok_or(CuError::INVALID_RESOURCE_CONFIGURATION)?;
         let possible = input.count / each;
         let made = if out.is_null() { possible } else { wanted.min(possible) };
         for place in 0..if out.is_null() { 0 } else { made } {
-            put(out.add(place as usize), input.with(each))?;
+            put(out.add(place as usize), input.with(each).into())?;
         }
         if !remaining.is_null() {
             let left = if out.is_null() { 0 } else { input.count - made * each };
-            put(remaining, if left == 0 { Resource { kind: 0, ..input.with(0) } } else { input.with(left) })?;
+            let rest = CUdevResource::from(input.with(left));
+            let r#type = if left == 0 { CU_DEV_RESOURCE_TYPE_INVALID } else { CU_DEV_RESOURCE_TYPE_SM };
+            put(remaining, CUdevResource { r#type, ..rest })?;
         }
         put(groups, made)
     }
 }
 
-fn green(handle: Handle) -> Res<std::sync::Arc<Green>> {
+/// Every flag of `cuDevSmResourceSplitByCount`.
+const SPLIT_FLAGS: u32 =
+    CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
+
+fn green(handle: Handle) -> CuResult<std::sync::Arc<GreenContext>> {
     GREENS.find(handle).ok_or(CuError::INVALID_CONTEXT)
 }
 
 /// The default stream of a green context.
-fn default_stream(handle: Handle) -> Res<Target> {
-    Ok(Target::Default(context(green(handle)?.context)?, false))
+fn default_stream(handle: Handle) -> CuResult<TargetStream> {
+    Ok(TargetStream::Default(context(green(handle)?.context)?, false))
 }
 
-fn resource_of(found: Option<Resource>, kind: u32) -> Res<Resource> {
-    found.filter(|_| kind == MULTIPROCESSORS).ok_or(CuError::INVALID_RESOURCE_TYPE)
+/// The resource of that type that a context was given.
+fn resource_of(given: Multiprocessors, kind: CUdevResourceType) -> CuResult<CUdevResource> {
+    if kind == CU_DEV_RESOURCE_TYPE_SM { Ok(given.into()) } else { Err(CuError::INVALID_RESOURCE_TYPE) }
 }
 
 entry! {
-    cuDeviceGetDevResource(device: i32, out: *mut Resource, kind: u32) { put(out, whole(device, kind)?) }
-    cuCtxGetDevResource(handle: Handle, out: *mut Resource, kind: u32) {
+    cuDeviceGetDevResource(device: i32, out: *mut CUdevResource, kind: CUdevResourceType) {
+        put(out, whole(device, kind)?.into())
+    }
+    cuCtxGetDevResource(handle: Handle, out: *mut CUdevResource, kind: CUdevResourceType) {
         let context = context(handle)?;
         let mut own = None;
         GREENS.each(|green| {
             if green.context == handle {
-                own = Some(green.resource);
+                own = Some(green.multiprocessors);
             }
         });
         put(out, match own {
-            Some(own) => resource_of(Some(own), kind)?,
-            None => whole(context.device, kind)?,
+            Some(own) => resource_of(own, kind)?,
+            None => whole(context.device, kind)?.into(),
         })
     }
-    cuGreenCtxGetDevResource(handle: Handle, out: *mut Resource, kind: u32) {
-        put(out, resource_of(Some(green(handle)?.resource), kind)?)
+    cuGreenCtxGetDevResource(handle: Handle, out: *mut CUdevResource, kind: CUdevResourceType) {
+        put(out, resource_of(green(handle)?.multiprocessors, kind)?)
     }
     cuDevSmResourceSplitByCount(
-        out: *mut Resource,
+        out: *mut CUdevResource,
         groups: *mut u32,
-        input: *const Resource,
-        remaining: *mut Resource,
+        input: *const CUdevResource,
+        remaining: *mut CUdevResource,
         flags: u32,
         least: u32,
     ) {
-        if flags > 3 {
+        if flags & !SPLIT_FLAGS != 0 {
             return Err(CuError::INVALID_VALUE);
         }
         split(out, groups, input, remaining, least)
     }
-    cuDevResourceGenerateDesc(out: *mut Handle, list: *const Resource, count: u32) {
+    cuDevResourceGenerateDesc(out: *mut Handle, list: *const CUdevResource, count: u32) {
         if out.is_null() || count == 0 {
             return Err(CuError::INVALID_VALUE);
         }
-        let mut all = read(list)?;
-        for place in 0..count as usize {
-            let one = read(list.wrapping_add(place))?;
-            if one.kind != MULTIPROCESSORS || one.count == 0 {
+        let mut all: Option<Multiprocessors> = None;
+        for resource in read_list(list, count as usize)? {
+            let one = multiprocessors(&resource)?;
+            if one.count == 0 {
                 return Err(CuError::INVALID_RESOURCE_TYPE);
             }
-            all.count = if place == 0 { one.count } else { all.count.saturating_add(one.count) };
+            all = Some(all.map_or(one, |all| all.with(all.count.saturating_add(one.count))));
         }
-        put(out, DESCRIPTIONS.add(all))
+        put(out, DESCRIPTIONS.add(all.ok_or(CuError::INVALID_VALUE)?))
     }
     cuGreenCtxCreate(out: *mut Handle, description: Handle, device: i32, flags: u32) {
-        if out.is_null() || flags != DEFAULT_STREAM {
+        if out.is_null() || flags != CU_GREEN_CTX_DEFAULT_STREAM {
             return Err(CuError::INVALID_VALUE);
         }
-        let resource = *DESCRIPTIONS.find(description).ok_or(CuError::INVALID_VALUE)?;
-        if resource.count > whole(device, MULTIPROCESSORS)?.count {
+        let multiprocessors = *DESCRIPTIONS.find(description).ok_or(CuError::INVALID_VALUE)?;
+        if multiprocessors.count > whole(device, CU_DEV_RESOURCE_TYPE_SM)?.count {
             return Err(CuError::INVALID_RESOURCE_CONFIGURATION);
         }
-        let context = Context::create(fresh(), device, 0, 3020, false)?.handle;
-        put(out, GREENS.add(Green { context, resource }))
+        let context = Context::create(fresh(), device, 0, SECOND_API, false)?.handle;
+        put(out, GREENS.add(GreenContext { context, multiprocessors }))
     }
     cuGreenCtxDestroy(handle: Handle) {
         let green = GREENS.remove(handle).map_err(|_| CuError::INVALID_CONTEXT)?;
@@ -171,7 +207,7 @@ entry! {
     cuGreenCtxRecordEvent(handle: Handle, event: Handle) { event::record(event, &default_stream(handle)?, 0) }
     cuGreenCtxWaitEvent(handle: Handle, event: Handle) { event::wait_in(&default_stream(handle)?, event, 0) }
     cuGreenCtxStreamCreate(out: *mut Handle, handle: Handle, flags: u32, priority: i32) {
-        if out.is_null() || flags != NON_BLOCKING {
+        if out.is_null() || flags != CU_STREAM_NON_BLOCKING {
             return Err(CuError::INVALID_VALUE);
         }
         let context = context(green(handle)?.context)?;
@@ -183,5 +219,3 @@ entry! {
         put(out, GREENS.handle_of(|green| green.context == owner).unwrap_or(0))
     }
 }
-
-const _: () = assert!(size_of::<Resource>() == 144);

@@ -1,62 +1,66 @@
 //! The driver's calls that let another process open memory and events.
 
+use gpupool_nvidia::cuda::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+
 use crate::{
     calls::entry::{entry, put},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{
-        ipc::{self, Token},
-        space::{self, Kind},
+        ipc::{self, IpcHandle},
+        space::{self, AllocationKind},
     },
     objects::{context::current, event},
 };
 
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is.
-const LAZY_PEER_ACCESS: u32 = 1;
-
-fn token_of_memory(pointer: u64) -> Res<Token> {
+fn handle_of_memory(pointer: u64) -> CuResult<IpcHandle> {
     current()?;
-    let found =
-        space::find(pointer).filter(|found| found.kind == Kind::Device).ok_or(CuError::INVALID_VALUE)?;
+    let found = space::find(pointer)
+        .filter(|found| found.kind == AllocationKind::Device)
+        .ok_or(CuError::INVALID_VALUE)?;
     let segment = space::sharing::share(found.base)?;
-    Ok(Token::new(ipc::MEMORY, &segment, found.size))
+    Ok(IpcHandle::new(ipc::MEMORY, &segment, found.size))
 }
 
-unsafe fn open_memory(out: *mut u64, token: Token, flags: u32) -> Res {
-    if out.is_null() || flags != LAZY_PEER_ACCESS {
+/// Opens memory of another process.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn open_memory(out: *mut u64, handle: IpcHandle, flags: u32) -> CuResult {
+    if out.is_null() || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?;
     // SAFETY: the caller's pointer, as the driver API has it.
-    unsafe { put(out, ipc::open(&token, ipc::MEMORY, Kind::Opened, context.owner())?) }
+    unsafe { put(out, ipc::open(&handle, ipc::MEMORY, AllocationKind::Opened, context.owner())?) }
 }
 
 entry! {
-    cuIpcGetMemHandle(out: *mut Token, pointer: u64) {
+    cuIpcGetMemHandle(out: *mut IpcHandle, pointer: u64) {
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, token_of_memory(pointer)?)
+        put(out, handle_of_memory(pointer)?)
     }
-    cuIpcOpenMemHandle(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
-    cuIpcOpenMemHandle_v2(out: *mut u64, token: Token, flags: u32) { open_memory(out, token, flags) }
+    cuIpcOpenMemHandle(out: *mut u64, handle: IpcHandle, flags: u32) { open_memory(out, handle, flags) }
+    cuIpcOpenMemHandle_v2(out: *mut u64, handle: IpcHandle, flags: u32) { open_memory(out, handle, flags) }
     cuIpcCloseMemHandle(pointer: u64) {
         current()?;
-        ipc::close(pointer, |kind| kind == Kind::Opened)
+        ipc::close(pointer, |kind| kind == AllocationKind::Opened)
     }
-    cuIpcGetEventHandle(out: *mut Token, event: Handle) {
+    cuIpcGetEventHandle(out: *mut IpcHandle, event: Handle) {
         initialised()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
         put(out, event::share(event)?)
     }
-    cuIpcOpenEventHandle(out: *mut Handle, token: Token) {
+    cuIpcOpenEventHandle(out: *mut Handle, handle: IpcHandle) {
         current()?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        put(out, event::open(&token)?)
+        put(out, event::open(&handle)?)
     }
 }

@@ -2,38 +2,30 @@
 
 use std::ffi::c_void;
 
+use gpupool_nvidia::cuda::{
+    CU_LAUNCH_ATTRIBUTE_COOPERATIVE, CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC,
+    CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC, CUDA_LAUNCH_PARAMS, CUlaunchConfig,
+};
+
 use crate::{
     calls::entry::{entry, read},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
-        job::Job,
-        launch::{Launch, Shape, device_time},
+        launch::{Launch, LaunchShape, device_time},
         stream::{legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
-/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
-const COOPERATIVE: u32 = 2;
-/// `CUlaunchAttribute`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Attribute {
-    id: u32,
-    padding: u32,
-    value: [u32; 16],
-}
-
-/// `CUlaunchConfig`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Config {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-    stream: Handle,
-    attributes: *const Attribute,
-    count: u32,
+/// What a configuration asks for, but for its attributes.
+pub(super) const fn shape_of(config: &CUlaunchConfig) -> LaunchShape {
+    LaunchShape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared: config.sharedMemBytes,
+        cooperative: false,
+    }
 }
 
 /// Launches a kernel, or records that.
@@ -42,70 +34,70 @@ pub(crate) struct Config {
 /// The driver API's contract: `parameters` has as many as the kernel needs, or is null.
 pub(crate) unsafe fn launch(
     handle: Handle,
-    shape: Shape,
+    shape: LaunchShape,
     stream: Handle,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res {
+) -> CuResult {
     let target = target(stream)?;
     if target.is_capturing() {
-        // SAFETY: the driver API's contract.
+        // SAFETY: by this function's contract.
         let launch = unsafe { Launch::prepare(target.context(), handle, shape, parameters, extra) }?;
-        return target.submit(Job::Kernel(launch));
+        return target.submit(StreamWork::Kernel(launch));
     }
     let time = device_time(target.context(), handle, &shape, parameters, extra)?;
     target.take_time(time)
 }
 
+/// Launches as a configuration says.
+///
+/// # Safety
+/// `config` is null or valid for a read, and its `attrs` for reads of `numAttrs` attributes; the parameters
+/// are as for [`launch`].
 unsafe fn launch_with(
-    config: *const Config,
+    config: *const CUlaunchConfig,
     which: fn(Handle) -> Handle,
     handle: Handle,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res {
+) -> CuResult {
     if config.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let config = unsafe { config.read_unaligned() };
-    let mut shape =
-        Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
-    for place in 0..config.count as usize {
-        if config.attributes.is_null() {
+    let mut shape = shape_of(&config);
+    for place in 0..config.numAttrs as usize {
+        if config.attrs.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        // SAFETY: the driver API's contract: a list of that many.
-        let attribute = unsafe { config.attributes.add(place).read_unaligned() };
-        shape.cooperative |= attribute.id == COOPERATIVE && attribute.value[0] != 0;
+        // SAFETY: by this function's contract the list has that many.
+        let attribute = unsafe { config.attrs.add(place).read_unaligned() };
+        shape.cooperative |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute.value[0] != 0;
     }
-    // SAFETY: the driver API's contract.
-    unsafe { launch(handle, shape, which(config.stream), parameters, extra) }
+    // SAFETY: by this function's contract.
+    unsafe { launch(handle, shape, which(config.hStream), parameters, extra) }
 }
 
-/// `CUDA_LAUNCH_PARAMS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct OneOfMany {
-    function: Handle,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    stream: Handle,
-    parameters: *mut *mut c_void,
-}
+/// Every flag of `cuLaunchCooperativeKernelMultiDevice`.
+const MULTI_DEVICE_FLAGS: u32 = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC
+    | CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
 
 /// Launches a kernel on several devices, each in a stream of its own.
-unsafe fn launch_many(list: *const OneOfMany, count: u32) -> Res {
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` launches, each with parameters as for [`launch`].
+unsafe fn launch_many(list: *const CUDA_LAUNCH_PARAMS, count: u32) -> CuResult {
     if count == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: a list of that many.
-    let all: Vec<_> =
-        (0..count as usize).map(|place| unsafe { read(list.wrapping_add(place)) }).collect::<Res<_>>()?;
+    // SAFETY: by this function's contract the list has that many.
+    let all: Vec<_> = (0..count as usize)
+        .map(|place| unsafe { read(list.wrapping_add(place)) })
+        .collect::<CuResult<_>>()?;
     let mut devices = Vec::new();
     for one in &all {
-        let target = target(one.stream)?;
+        let target = target(one.hStream)?;
         // The default streams have no device of their own, and a device takes part once.
         if target.made().is_none() || devices.contains(&target.context().device) {
             return Err(CuError::INVALID_VALUE);
@@ -113,17 +105,21 @@ unsafe fn launch_many(list: *const OneOfMany, count: u32) -> Res {
         devices.push(target.context().device);
     }
     for one in all {
-        let OneOfMany { function, grid, block, shared, stream, parameters } = one;
-        let shape = Shape { grid, block, shared, cooperative: true };
-        // SAFETY: the driver API's contract.
-        unsafe { launch(function, shape, stream, parameters, std::ptr::null_mut())? };
+        let shape = LaunchShape {
+            grid: [one.gridDimX, one.gridDimY, one.gridDimZ],
+            block: [one.blockDimX, one.blockDimY, one.blockDimZ],
+            shared: one.sharedMemBytes,
+            cooperative: true,
+        };
+        // SAFETY: by this function's contract.
+        unsafe { launch(one.function, shape, one.hStream, one.kernelParams, std::ptr::null_mut())? };
     }
     Ok(())
 }
 
 entry! {
-    cuLaunchCooperativeKernelMultiDevice(list: *const OneOfMany, count: u32, flags: u32) {
-        if flags > 3 {
+    cuLaunchCooperativeKernelMultiDevice(list: *const CUDA_LAUNCH_PARAMS, count: u32, flags: u32) {
+        if flags & !MULTI_DEVICE_FLAGS != 0 {
             return Err(CuError::INVALID_VALUE);
         }
         launch_many(list, count)
@@ -138,7 +134,7 @@ entry! {
         extra: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(handle, Shape { grid, block, shared, cooperative: false }, legacy(stream), parameters, extra)
+        launch(handle, LaunchShape { grid, block, shared, cooperative: false }, legacy(stream), parameters, extra)
     }
     cuLaunchKernel_ptsz(
         handle: Handle,
@@ -150,13 +146,13 @@ entry! {
         extra: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(handle, Shape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
+        launch(handle, LaunchShape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
     }
-    cuLaunchKernelEx(config: *const Config, handle: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
+    cuLaunchKernelEx(config: *const CUlaunchConfig, handle: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
         launch_with(config, legacy, handle, parameters, extra)
     }
     cuLaunchKernelEx_ptsz(
-        config: *const Config,
+        config: *const CUlaunchConfig,
         handle: Handle,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
@@ -172,7 +168,7 @@ entry! {
         parameters: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let shape = Shape { grid, block, shared, cooperative: true };
+        let shape = LaunchShape { grid, block, shared, cooperative: true };
         launch(handle, shape, legacy(stream), parameters, std::ptr::null_mut())
     }
     cuLaunchCooperativeKernel_ptsz(
@@ -184,7 +180,7 @@ entry! {
         parameters: *mut *mut c_void,
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let shape = Shape { grid, block, shared, cooperative: true };
+        let shape = LaunchShape { grid, block, shared, cooperative: true };
         launch(handle, shape, own(stream), parameters, std::ptr::null_mut())
     }
 }

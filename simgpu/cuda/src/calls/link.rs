@@ -6,17 +6,15 @@ use std::{
     sync::Mutex,
 };
 
+use gpupool_nvidia::cuda::{CU_JIT_INPUT_PTX, CU_JIT_NUM_INPUT_TYPES};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     objects::context::current,
     sync::lock,
 };
-
-/// `CU_JIT_INPUT_PTX`, and the last of the kinds of input.
-const PTX: u32 = 1;
-const LAST_KIND: u32 = 5;
 
 /// What was put in so far.
 #[derive(Debug, Default)]
@@ -28,7 +26,11 @@ struct Link {
 
 static LINKS: Registry<Link> = Registry::new();
 
-unsafe fn create(out: *mut Handle) -> Res {
+/// Begins to link.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn create(out: *mut Handle) -> CuResult {
     current()?;
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
@@ -37,39 +39,47 @@ unsafe fn create(out: *mut Handle) -> Res {
     unsafe { put(out, LINKS.add(Link::default())) }
 }
 
-fn add(handle: Handle, kind: u32, bytes: &[u8]) -> Res {
+fn add(handle: Handle, kind: u32, bytes: &[u8]) -> CuResult {
     let link = LINKS.get(handle)?;
-    if kind > LAST_KIND || bytes.is_empty() {
+    if kind >= CU_JIT_NUM_INPUT_TYPES || bytes.is_empty() {
         return Err(CuError::INVALID_VALUE);
     }
     // Text is joined with more text: it ends where its zero byte is.
-    let end = if kind == PTX { bytes.iter().position(|byte| *byte == 0) } else { None };
+    let end = if kind == CU_JIT_INPUT_PTX { bytes.iter().position(|byte| *byte == 0) } else { None };
     let bytes = bytes[..end.unwrap_or(bytes.len())].to_vec();
     lock(&link.inputs).push((kind, bytes));
     Ok(())
 }
 
-unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> Res {
+/// Adds code in memory.
+///
+/// # Safety
+/// `data` is null or valid for reads of `size` bytes.
+unsafe fn add_data(handle: Handle, kind: u32, data: *const u8, size: usize) -> CuResult {
     if data.is_null() || size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the driver API's contract: that many bytes.
+    // SAFETY: by this function's contract: that many bytes.
     add(handle, kind, unsafe { std::slice::from_raw_parts(data, size) })
 }
 
-unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> Res {
+/// Adds code in a file.
+///
+/// # Safety
+/// `path` is null or a string that ends with a zero byte.
+unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> CuResult {
     if path.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; a string by the driver API's contract.
+    // SAFETY: not null; a string by this function's contract.
     let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| CuError::FILE_NOT_FOUND)?;
     add(handle, kind, &std::fs::read(path).map_err(|_| CuError::FILE_NOT_FOUND)?)
 }
 
 /// The image: the first machine code that was put in, or all text together.
-fn complete(link: &Link) -> Res<Vec<u8>> {
+fn complete(link: &Link) -> CuResult<Vec<u8>> {
     let inputs = lock(&link.inputs);
-    if let Some((_, code)) = inputs.iter().find(|(kind, _)| *kind != PTX) {
+    if let Some((_, code)) = inputs.iter().find(|(kind, _)| *kind != CU_JIT_INPUT_PTX) {
         return Ok(code.clone());
     }
     let mut text = Vec::new();

@@ -2,12 +2,17 @@
 
 use std::ffi::c_void;
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_IOMEMORY,
+    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_READ_ONLY,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     memory::{
         ipc,
-        space::{self, Allocation, Kind},
+        space::{self, Allocation, AllocationKind},
     },
     objects::{
         capture,
@@ -17,42 +22,49 @@ use crate::{
 
 /// Rows of pitched memory begin on multiples of this many bytes.
 const PITCH: u64 = 512;
-/// Every flag of `cuMemHostAlloc`, and of `cuMemHostRegister`.
-const HOST_FLAGS: u32 = 0x0F;
+/// Every flag of `cuMemHostRegister`; `cuMemHostAlloc` takes them too.
+const HOST_FLAGS: u32 = CU_MEMHOSTREGISTER_PORTABLE
+    | CU_MEMHOSTREGISTER_DEVICEMAP
+    | CU_MEMHOSTREGISTER_IOMEMORY
+    | CU_MEMHOSTREGISTER_READ_ONLY;
 
-fn allocate(size: usize) -> Res<u64> {
+fn allocate(size: usize) -> CuResult<u64> {
     capture::forbid()?;
-    space::allocate(Kind::Device, size as u64, current()?.owner(), 0)
+    space::allocate(AllocationKind::Device, size as u64, current()?.owner(), 0)
 }
 
 /// Frees device memory; waits for its card first, as the real call does. The pointer says whose it is: programs free
 /// without a current context too (numba does while it closes).
-pub(crate) fn free(pointer: u64) -> Res {
+pub(crate) fn free(pointer: u64) -> CuResult {
     if pointer == 0 {
         return Ok(());
     }
     capture::forbid()?;
     let freeable = |found: &Allocation| found.kind.freeable();
     let found = space::find(pointer).filter(freeable).ok_or(CuError::INVALID_VALUE)?;
-    if let Kind::PoolOpened(_) = found.kind {
+    if let AllocationKind::PoolOpened(_) = found.kind {
         return ipc::close(pointer, |kind| kind == found.kind);
     }
     owner_of(&found)?.engine().end().wait()?;
     let freed = space::release(pointer, freeable).ok_or(CuError::INVALID_VALUE)?;
-    crate::memory::graph_memory::given_back(&freed);
+    crate::memory::graph_memory::note_freed(&freed);
     Ok(())
 }
 
 /// The context of an allocation; fails when its card is lost.
-fn owner_of(allocation: &Allocation) -> Res<std::sync::Arc<Context>> {
+fn owner_of(allocation: &Allocation) -> CuResult<std::sync::Arc<Context>> {
     context(allocation.owner.context)
 }
 
-unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> Res {
+/// Makes page-locked memory of the host.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> CuResult {
     if flags & !HOST_FLAGS != 0 || out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    let address = space::allocate(Kind::Host, size as u64, current()?.owner(), flags)?;
+    let address = space::allocate(AllocationKind::Host, size as u64, current()?.owner(), flags)?;
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(out, address) }
 }
@@ -82,17 +94,17 @@ entry! {
     }
     cuMemFree_v2(pointer: u64) { free(pointer) }
     cuMemAllocManaged(out: *mut u64, size: usize, flags: u32) {
-        if out.is_null() || !matches!(flags, 1 | 2) {
+        if out.is_null() || !matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) {
             return Err(CuError::INVALID_VALUE);
         }
         capture::forbid()?;
-        put(out, space::allocate(Kind::Managed, size as u64, current()?.owner(), flags)?)
+        put(out, space::allocate(AllocationKind::Managed, size as u64, current()?.owner(), flags)?)
     }
     cuMemAllocHost(out: *mut u64, size: usize) { allocate_host(out, size, 0) }
     cuMemAllocHost_v2(out: *mut u64, size: usize) { allocate_host(out, size, 0) }
     cuMemHostAlloc(out: *mut u64, size: usize, flags: u32) { allocate_host(out, size, flags) }
     cuMemFreeHost(pointer: u64) {
-        space::release(pointer, |found| found.kind == Kind::Host).map(|_| ()).ok_or(CuError::INVALID_VALUE)
+        space::release(pointer, |found| found.kind == AllocationKind::Host).map(|_| ()).ok_or(CuError::INVALID_VALUE)
     }
     cuMemHostRegister(pointer: u64, size: usize, flags: u32) {
         register(pointer, size, flags)
@@ -101,12 +113,12 @@ entry! {
         register(pointer, size, flags)
     }
     cuMemHostUnregister(pointer: u64) {
-        let found = space::release(pointer, |found| found.kind == Kind::Registered);
+        let found = space::release(pointer, |found| found.kind == AllocationKind::Registered);
         found.map(|_| ()).ok_or(CuError::HOST_MEMORY_NOT_REGISTERED)
     }
     cuMemHostGetDevicePointer_v2(out: *mut u64, pointer: u64, flags: u32) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, Kind::Host | Kind::Registered));
+        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
         if flags != 0 || host.is_none() {
             return Err(CuError::INVALID_VALUE);
         }
@@ -114,7 +126,7 @@ entry! {
     }
     cuMemHostGetFlags(flags: *mut u32, pointer: u64) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, Kind::Host | Kind::Registered));
+        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
         put(flags, host.ok_or(CuError::INVALID_VALUE)?.flags)
     }
     cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, pointer: u64) {
@@ -146,16 +158,16 @@ entry! {
     }
 }
 
-fn register(pointer: u64, size: usize, flags: u32) -> Res {
+fn register(pointer: u64, size: usize, flags: u32) -> CuResult {
     if flags & !HOST_FLAGS != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     space::register(pointer, size as u64, current()?.owner(), flags)
 }
 
-fn managed(pointer: u64, size: usize) -> Res {
+fn managed(pointer: u64, size: usize) -> CuResult {
     current()?;
-    let found =
-        space::find(pointer).filter(|found| found.kind == Kind::Managed && found.holds(pointer, size as u64));
+    let found = space::find(pointer)
+        .filter(|found| found.kind == AllocationKind::Managed && found.holds(pointer, size as u64));
     found.map(|_| ()).ok_or(CuError::INVALID_VALUE)
 }

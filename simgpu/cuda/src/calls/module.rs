@@ -2,10 +2,15 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_FUNC_CACHE_PREFER_EQUAL, CU_FUNCTION_LOADING_STATE_LOADED, CU_MODULE_EAGER_LOADING,
+    CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE, CUfunctionLoadingState, CUmoduleLoadingMode,
+};
+
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::initialised::initialised,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::current,
@@ -13,14 +18,9 @@ use crate::{
     },
 };
 
-/// `CU_MODULE_EAGER_LOADING`: code is read when it is loaded.
-const EAGER: i32 = 1;
-/// `CU_FUNCTION_LOADING_STATE_LOADED`.
-const LOADED: i32 = 1;
-
 /// # Safety
 /// `name` is null or a string.
-unsafe fn text<'a>(name: *const c_char) -> Res<&'a CStr> {
+unsafe fn text<'a>(name: *const c_char) -> CuResult<&'a CStr> {
     if name.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -28,17 +28,26 @@ unsafe fn text<'a>(name: *const c_char) -> Res<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(name) })
 }
 
-unsafe fn load_module(out: *mut Handle, image: *const c_void) -> Res {
+/// Loads code into the current context.
+///
+/// # Safety
+/// `out` is null or valid for a write; `image` is as for [`module::image_at`].
+unsafe fn load_module(out: *mut Handle, image: *const c_void) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
     current()?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     unsafe { put(out, module::load(module::image_at(image)?)?) }
 }
 
-unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> Res {
-    // SAFETY: the driver API's contract.
+/// Writes address and size of a variable.
+///
+/// # Safety
+/// `address` and `bytes` are each null or valid for a write; `name` is null or a string that ends with a zero
+/// byte.
+unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: *const c_char) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe {
         let (start, size) = module.variable(text(name)?)?;
         put_if_wanted(address, start);
@@ -48,15 +57,22 @@ unsafe fn variable(module: &Module, address: *mut u64, bytes: *mut usize, name: 
 }
 
 /// Writes the handles of the first `room` entry points.
-unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> Res {
+///
+/// # Safety
+/// `out` is null or valid for writes of `room` handles; it need not be aligned.
+unsafe fn enumerate(out: *mut Handle, room: u32, count: usize, at: impl Fn(usize) -> Handle) -> CuResult {
     for place in 0..count.min(room as usize) {
-        // SAFETY: the driver API's contract: the list has room for that many.
+        // SAFETY: by this function's contract: the list has room for that many.
         unsafe { put(out.wrapping_add(place), at(place))? };
     }
     Ok(())
 }
 
-unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> Res {
+/// Writes offset and size of a parameter.
+///
+/// # Safety
+/// `offset` and `size` are each null or valid for a write; they need not be aligned.
+unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
     let &(start, bytes) = parameters.get(place).ok_or(CuError::INVALID_VALUE)?;
@@ -68,23 +84,31 @@ unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut
     Ok(())
 }
 
-unsafe fn parameter_count(handle: Handle, count: *mut usize) -> Res {
+/// Writes how many parameters a function has.
+///
+/// # Safety
+/// `count` is null or valid for a write; it need not be aligned.
+unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
     // SAFETY: the caller's pointer, as the driver API has it.
     unsafe { put(count, parameters.len()) }
 }
 
-unsafe fn name(handle: Handle, out: *mut *const c_char) -> Res {
+/// Writes the name of a function.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn name(handle: Handle, out: *mut *const c_char) -> CuResult {
     let function = function(handle)?;
     // SAFETY: the caller's pointer, as the driver API has it. The name lasts as long as the code is loaded.
     unsafe { put(out, function.kernel().name.as_ptr()) }
 }
 
 /// Whether there is such a cache configuration.
-fn cache_config(handle: Handle, config: u32) -> Res {
+fn cache_config(handle: Handle, config: u32) -> CuResult {
     function(handle)?;
-    if config > 3 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+    if config > CU_FUNC_CACHE_PREFER_EQUAL { Err(CuError::INVALID_VALUE) } else { Ok(()) }
 }
 
 entry! {
@@ -102,7 +126,7 @@ entry! {
     ) { load_module(out, image) }
     cuModuleLoadFatBinary(out: *mut Handle, image: *const c_void) { load_module(out, image) }
     cuModuleUnload(handle: Handle) { module::unload(handle) }
-    cuModuleGetLoadingMode(mode: *mut i32) { put(mode, EAGER) }
+    cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) { put(mode, CU_MODULE_EAGER_LOADING) }
     cuModuleGetFunction(out: *mut Handle, handle: Handle, name: *const c_char) {
         put(out, MODULES.get(handle)?.function(handle, text(name)?)?)
     }
@@ -208,15 +232,17 @@ entry! {
     cuFuncGetAttribute(value: *mut i32, attribute: i32, handle: Handle) {
         put(value, function(handle)?.attribute(attribute)?)
     }
-    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) { function(handle)?.set_attribute(attribute, value) }
+    cuFuncSetAttribute(handle: Handle, attribute: i32, value: i32) {
+        function(handle)?.set_attribute(attribute, value)
+    }
     cuFuncSetCacheConfig(handle: Handle, config: u32) { cache_config(handle, config) }
     cuFuncSetSharedMemConfig(handle: Handle, config: u32) {
         function(handle)?;
-        if config > 2 { Err(CuError::INVALID_VALUE) } else { Ok(()) }
+        if config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE { Err(CuError::INVALID_VALUE) } else { Ok(()) }
     }
-    cuFuncIsLoaded(state: *mut i32, handle: Handle) {
+    cuFuncIsLoaded(state: *mut CUfunctionLoadingState, handle: Handle) {
         function(handle)?;
-        put(state, LOADED)
+        put(state, CU_FUNCTION_LOADING_STATE_LOADED)
     }
     cuFuncLoad(handle: Handle) { function(handle).map(|_| ()) }
 }

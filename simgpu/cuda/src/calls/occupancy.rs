@@ -1,21 +1,27 @@
 //! The driver's calls that say how many blocks of a kernel a card holds at a time.
 
+use gpupool_nvidia::cuda::{CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, CUlaunchConfig};
+
 use crate::{
     calls::{
         entry::{entry, put, read},
-        launch::Config,
+        launch::shape_of,
     },
     device::attributes::attribute,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::current,
-        launch::{RESERVED_SHARED, Shape, blocks_per_multiprocessor},
+        launch::{RESERVED_SHARED, blocks_per_multiprocessor},
         module::function,
     },
 };
 
-unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> Res {
+/// Writes how many blocks a multiprocessor holds at a time.
+///
+/// # Safety
+/// `out` is null or valid for a write; it need not be aligned.
+unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) -> CuResult {
     let function = function(handle)?;
     let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(CuError::INVALID_VALUE)?;
     let blocks = blocks_per_multiprocessor(current()?.card, &function, threads, dynamic);
@@ -27,6 +33,10 @@ unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize)
 type SharedForBlock = unsafe extern "C" fn(i32) -> usize;
 
 /// The block size with the most resident threads, and the smallest grid that fills the card with it.
+///
+/// # Safety
+/// `grid` and `block` are each null or valid for a write; `shared` may be called with any number of threads
+/// of a block.
 unsafe fn best_block(
     grid: *mut i32,
     block: *mut i32,
@@ -34,7 +44,7 @@ unsafe fn best_block(
     shared: Option<SharedForBlock>,
     dynamic: usize,
     limit: i32,
-) -> Res {
+) -> CuResult {
     let function = function(handle)?;
     let card = current()?.card;
     let most = function.kernel().max_threads;
@@ -58,16 +68,15 @@ unsafe fn best_block(
 }
 
 entry! {
-    cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const Config) {
+    cuOccupancyMaxActiveClusters(out: *mut i32, handle: Handle, config: *const CUlaunchConfig) {
         let (function, config, card) = (function(handle)?, read(config)?, current()?.card);
-        let shape =
-            Shape { grid: config.grid, block: config.block, shared: config.shared, cooperative: false };
+        let shape = shape_of(&config);
         put(out, i32::try_from(shape.resident(card, &function)).unwrap_or(i32::MAX))
     }
-    cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const Config) {
+    cuOccupancyMaxPotentialClusterSize(out: *mut i32, handle: Handle, config: *const CUlaunchConfig) {
         function(handle)?;
         read(config)?;
-        put(out, if attribute(current()?.card, 120) == 1 { 8 } else { 1 })
+        put(out, if attribute(current()?.card, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) == 1 { 8 } else { 1 })
     }
     cuOccupancyMaxActiveBlocksPerMultiprocessor(out: *mut i32, handle: Handle, threads: i32, dynamic: usize) {
         occupancy(out, handle, threads, dynamic)

@@ -2,30 +2,32 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_GET_PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+    CU_GET_PROC_ADDRESS_SUCCESS, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+    CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult,
+};
+
 use crate::{
     calls::{
         entry::{early_entry, put, put_if_wanted},
         exports::{ENTRY_POINTS, EntryPoint},
     },
     device::environment::{self, settings},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
-/// Flags of `cuGetProcAddress`: which default stream the function should use.
-const LEGACY_STREAM: u64 = 1;
-const PER_THREAD_STREAM: u64 = 2;
-
-/// `CUdriverProcAddressQueryResult`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
-    Success = 0,
-    NotFound = 1,
-    VersionTooOld = 2,
-}
+/// Every flag of `cuGetProcAddress`: which default stream the function should use.
+const PROC_ADDRESS_FLAGS: CUdriverProcAddress_flags =
+    CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 
 /// The newest variant of `name` that `version` knows, as far as the driver's own version goes; of those with the
 /// thread's own default stream where `per_thread` asks for it and there are any.
-fn newest(name: &str, version: i32, per_thread: bool) -> Result<&'static EntryPoint, Status> {
+fn newest(
+    name: &str,
+    version: i32,
+    per_thread: bool,
+) -> Result<&'static EntryPoint, CUdriverProcAddressQueryResult> {
     let start = ENTRY_POINTS.partition_point(|point| point.base < name);
     let variants = ENTRY_POINTS[start..].iter().take_while(|point| point.base == name);
     let ceiling = version.min(environment::version());
@@ -36,7 +38,11 @@ fn newest(name: &str, version: i32, per_thread: bool) -> Result<&'static EntryPo
     if let Some(point) = per_thread.then(|| newest(true)).flatten().or_else(|| newest(false)) {
         return Ok(point);
     }
-    Err(if variants.clone().next().is_some() { Status::VersionTooOld } else { Status::NotFound })
+    Err(if variants.clone().next().is_some() {
+        CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+    } else {
+        CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
+    })
 }
 
 /// A function of the future: nothing is known of it, so it does nothing.
@@ -44,30 +50,38 @@ extern "C" fn extra() -> i32 {
     0
 }
 
+/// Writes the address of an entry point.
+///
+/// # Safety
+/// `name` is null or a string that ends with a zero byte; `code` and `status` are each null or valid for a
+/// write.
 unsafe fn resolve(
     name: *const c_char,
     code: *mut *mut c_void,
     version: i32,
     flags: u64,
-    status: *mut i32,
-) -> Res {
-    if name.is_null() || code.is_null() || flags > (LEGACY_STREAM | PER_THREAD_STREAM) {
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CuResult {
+    if name.is_null() || code.is_null() || flags & !PROC_ADDRESS_FLAGS != 0 {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; a string by the driver API's contract.
+    // SAFETY: not null; a string by this function's contract.
     let name = unsafe { CStr::from_ptr(name) };
     let name = name.to_str().unwrap_or_default();
-    let (address, result) = match newest(name, version, flags & PER_THREAD_STREAM != 0) {
-        Ok(point) => (point.code as *mut c_void, Status::Success),
-        Err(_) if settings().faults.knows_extra(name) => (extra as *mut c_void, Status::Success),
-        Err(status) => (std::ptr::null_mut(), status),
-    };
+    let (address, result) =
+        match newest(name, version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM != 0) {
+            Ok(point) => (point.code as *mut c_void, CU_GET_PROC_ADDRESS_SUCCESS),
+            Err(_) if settings().faults.knows_extra(name) => {
+                (extra as *mut c_void, CU_GET_PROC_ADDRESS_SUCCESS)
+            }
+            Err(status) => (std::ptr::null_mut(), status),
+        };
     // SAFETY: the caller's pointers, as the driver API has them.
     unsafe {
-        put_if_wanted(status, result as i32);
+        put_if_wanted(status, result);
         put(code, address)?;
     }
-    if result == Status::Success { Ok(()) } else { Err(CuError::NOT_FOUND) }
+    if result == CU_GET_PROC_ADDRESS_SUCCESS { Ok(()) } else { Err(CuError::NOT_FOUND) }
 }
 
 early_entry! {
@@ -79,7 +93,7 @@ early_entry! {
         code: *mut *mut c_void,
         version: i32,
         flags: u64,
-        status: *mut i32,
+        status: *mut CUdriverProcAddressQueryResult,
     ) {
         resolve(name, code, version, flags, status)
     }

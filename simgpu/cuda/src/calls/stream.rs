@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     device::host_call::HostCall,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::{pool, space},
     objects::{
-        job::Job,
         stream::{LEGACY, STREAMS, create, legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
@@ -27,6 +27,9 @@ struct Pending {
 }
 
 /// Calls a stream callback: it takes the stream and a status besides the program's argument.
+///
+/// # Safety
+/// `pending` is a [`Pending`] that [`add_callback`] boxed, and nobody else's.
 unsafe extern "C" fn call_back(pending: *mut c_void) {
     // SAFETY: made by `add_callback` for this one call.
     let pending = unsafe { Box::from_raw(pending.cast::<Pending>()) };
@@ -34,12 +37,13 @@ unsafe extern "C" fn call_back(pending: *mut c_void) {
     unsafe { (pending.callback)(pending.stream, 0, pending.argument) };
 }
 
-fn add_callback(stream: Handle, callback: Option<Callback>, argument: *mut c_void) -> Res {
+fn add_callback(stream: Handle, callback: Option<Callback>, argument: *mut c_void) -> CuResult {
     let callback = callback.ok_or(CuError::INVALID_VALUE)?;
     let target = target(stream)?;
     target.not_capturing()?;
     let pending = Box::into_raw(Box::new(Pending { callback, stream, argument }));
-    let submitted = target.submit(Job::Call(HostCall { function: call_back, argument: pending.cast() }));
+    let submitted =
+        target.submit(StreamWork::Call(HostCall { function: call_back, argument: pending.cast() }));
     if submitted.is_err() {
         // SAFETY: nobody else has it.
         drop(unsafe { Box::from_raw(pending) });
@@ -47,31 +51,31 @@ fn add_callback(stream: Handle, callback: Option<Callback>, argument: *mut c_voi
     submitted
 }
 
-fn call(stream: Handle, function: Option<HostFunction>, argument: *mut c_void) -> Res {
+fn call(stream: Handle, function: Option<HostFunction>, argument: *mut c_void) -> CuResult {
     let function = function.ok_or(CuError::INVALID_VALUE)?;
-    target(stream)?.submit(Job::Call(HostCall { function, argument }))
+    target(stream)?.submit(StreamWork::Call(HostCall { function, argument }))
 }
 
-fn destroy(stream: Handle) -> Res {
+fn destroy(stream: Handle) -> CuResult {
     STREAMS.remove(stream).map(|_| ())
 }
 
-fn synchronize(stream: Handle) -> Res {
+fn synchronize(stream: Handle) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
     target.end().wait()?;
-    pool::settle();
+    pool::trim_at_synchronization();
     Ok(())
 }
 
-fn query(stream: Handle) -> Res {
+fn query(stream: Handle) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
     target.end().reached().map(|_| ())
 }
 
 /// Flags, priority and id of a stream; the default streams have none of the first two.
-fn properties(stream: Handle) -> Res<(u32, i32, u64)> {
+fn properties(stream: Handle) -> CuResult<(u32, i32, u64)> {
     let target = target(stream)?;
     Ok(match target.made() {
         Some(stream) => (stream.flags, stream.priority, stream.id),
@@ -80,10 +84,10 @@ fn properties(stream: Handle) -> Res<(u32, i32, u64)> {
 }
 
 /// The kind of memory that may be attached to a stream.
-fn attach(stream: Handle, pointer: u64) -> Res {
+fn attach(stream: Handle, pointer: u64) -> CuResult {
     target(stream)?;
     space::find(pointer)
-        .filter(|found| found.kind == space::Kind::Managed)
+        .filter(|found| found.kind == space::AllocationKind::Managed)
         .map(|_| ())
         .ok_or(CuError::INVALID_VALUE)
 }

@@ -4,37 +4,30 @@
 
 use std::{ffi::c_void, time::Duration};
 
+use gpupool_nvidia::cuda::{
+    CU_STREAM_MEM_OP_BARRIER, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CU_STREAM_MEM_OP_WAIT_VALUE_32,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64, CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_MEM_OP_WRITE_VALUE_64,
+    CU_STREAM_WAIT_VALUE_AND, CU_STREAM_WAIT_VALUE_EQ, CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_WAIT_VALUE_GEQ,
+    CU_STREAM_WAIT_VALUE_NOR, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, CUstreamBatchMemOpParams,
+};
+
 use crate::{
     calls::{
         copy::queued,
         entry::{entry, put_if_wanted, read},
     },
     device::host_call::HostCall,
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
-    memory::space::{Copy, Fill, Side},
+    memory::space::{CopyPointer, MemoryCopy, MemoryFill},
     objects::{
-        job::Job,
         stream::{legacy, own, target},
+        stream_work::StreamWork,
     },
 };
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`; what is below says how to compare.
-const FLUSH: u32 = 1 << 30;
-/// How often a waiting stream looks.
-const LOOK: Duration = Duration::from_micros(50);
-
-/// `CUstreamBatchMemOpParams`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Operation {
-    /// 1 wait for 32 bits, 2 write 32 bits, 4 wait for 64 bits, 5 write 64 bits, 3 and 6 order what others see.
-    kind: u32,
-    address: u64,
-    value: u64,
-    flags: u32,
-    rest: [u64; 2],
-}
+/// How often a waiting stream looks again.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// What a stream waits for.
 struct Awaited {
@@ -48,16 +41,18 @@ impl Awaited {
     /// Whether it has come; memory that is gone is waited for no more.
     fn has_come(&self) -> bool {
         let mut found = 0_u64;
-        let to = Side::Host((&raw mut found) as u64);
-        if Copy::plain(to, Side::Device(self.address), self.bytes).run().is_err() {
+        let to = CopyPointer::Host((&raw mut found) as u64);
+        if MemoryCopy::plain(to, CopyPointer::Device(self.address), self.bytes).run().is_err() {
             return true;
         }
         match self.flags {
-            // At least, in the arithmetic of numbers that wrap around.
-            0 if self.bytes == 4 => narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0,
-            0 => found.wrapping_sub(self.value).cast_signed() >= 0,
-            1 => found == self.value,
-            2 => found & self.value != 0,
+            // In the arithmetic of numbers that wrap around.
+            CU_STREAM_WAIT_VALUE_GEQ if self.bytes == 4 => {
+                narrow(found).wrapping_sub(narrow(self.value)).cast_signed() >= 0
+            }
+            CU_STREAM_WAIT_VALUE_GEQ => found.wrapping_sub(self.value).cast_signed() >= 0,
+            CU_STREAM_WAIT_VALUE_EQ => found == self.value,
+            CU_STREAM_WAIT_VALUE_AND => found & self.value != 0,
             _ => !(found | self.value) & (u64::MAX >> (64 - 8 * self.bytes)) != 0,
         }
     }
@@ -68,24 +63,30 @@ const fn narrow(value: u64) -> u32 {
     value as u32
 }
 
+/// Waits for a value in memory.
+///
+/// # Safety
+/// `awaited` is an [`Awaited`] that [`wait`] boxed, and nobody else's.
 unsafe extern "C" fn wait_for(awaited: *mut c_void) {
     // SAFETY: made by `wait` for this one call.
     let awaited = unsafe { Box::from_raw(awaited.cast::<Awaited>()) };
     while !awaited.has_come() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
     target.not_capturing()?;
-    let flags = flags & !FLUSH;
-    if flags > 3 || !address.is_multiple_of(bytes) {
+    let flags = flags & !CU_STREAM_WAIT_VALUE_FLUSH;
+    if flags > CU_STREAM_WAIT_VALUE_NOR || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
-    Fill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }.check()?;
+    MemoryFill { to: address, pattern: [0; 4], unit: bytes.min(4), count: bytes / 4, rows: 1, pitch: 0 }
+        .check()?;
     let awaited = Box::into_raw(Box::new(Awaited { address, bytes, value, flags }));
-    let submitted = target.submit(Job::Call(HostCall { function: wait_for, argument: awaited.cast() }));
+    let submitted =
+        target.submit(StreamWork::Call(HostCall { function: wait_for, argument: awaited.cast() }));
     if submitted.is_err() {
         // SAFETY: nobody else has it.
         drop(unsafe { Box::from_raw(awaited) });
@@ -94,13 +95,13 @@ fn wait(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res
 }
 
 /// Writes a value; it is there at once, as all bytes are.
-fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Res {
+fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> CuResult {
     let target = target(stream)?;
-    if flags > 1 || !address.is_multiple_of(bytes) {
+    if flags & !CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER != 0 || !address.is_multiple_of(bytes) {
         return Err(CuError::INVALID_VALUE);
     }
     for (place, half) in (0..bytes / 4).zip([narrow(value), narrow(value >> 32)]) {
-        let fill = Fill {
+        let fill = MemoryFill {
             to: address + 4 * place,
             pattern: half.to_le_bytes(),
             unit: 4,
@@ -109,30 +110,40 @@ fn write(stream: Handle, address: u64, bytes: u64, value: u64, flags: u32) -> Re
             pitch: 0,
         };
         fill.check()?;
-        target.submit(Job::Fill(fill))?;
+        target.submit(StreamWork::Fill(fill))?;
     }
     Ok(())
 }
 
-unsafe fn batch(stream: Handle, count: u32, list: *const Operation, flags: u32) -> Res {
+/// Submits several operations on memory.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` operations; it need not be aligned.
+unsafe fn batch(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) -> CuResult {
     if flags != 0 || count == 0 || count > 256 {
         return Err(CuError::INVALID_VALUE);
     }
     for place in 0..count as usize {
-        // SAFETY: the driver API's contract: a list of that many.
-        let Operation { kind, address, value, flags, .. } = unsafe { read(list.wrapping_add(place)) }?;
-        match kind {
-            1 => wait(stream, address, 4, value, flags)?,
-            2 => write(stream, address, 4, value, flags)?,
-            4 => wait(stream, address, 8, value, flags)?,
-            5 => write(stream, address, 8, value, flags)?,
-            3 | 6 => {}
+        // SAFETY: by this function's contract the list has that many.
+        let CUstreamBatchMemOpParams { operation, address, value, flags, .. } =
+            unsafe { read(list.wrapping_add(place)) }?;
+        match operation {
+            CU_STREAM_MEM_OP_WAIT_VALUE_32 => wait(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_32 => write(stream, address, 4, value, flags)?,
+            CU_STREAM_MEM_OP_WAIT_VALUE_64 => wait(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_WRITE_VALUE_64 => write(stream, address, 8, value, flags)?,
+            CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | CU_STREAM_MEM_OP_BARRIER => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
     }
     Ok(())
 }
 
+/// Submits several copies.
+///
+/// # Safety
+/// `to`, `from` and `sizes` are each null or valid for reads of `count` values, `failed` is null or valid for
+/// a write.
 unsafe fn copies(
     to: *const u64,
     from: *const u64,
@@ -140,9 +151,9 @@ unsafe fn copies(
     count: usize,
     failed: *mut usize,
     stream: Handle,
-) -> Res {
+) -> CuResult {
     // What fails before any copy is about all of them.
-    // SAFETY: the driver API's contract: lists of that many.
+    // SAFETY: by this function's contract: lists of that many.
     unsafe {
         put_if_wanted(failed, usize::MAX);
         if count == 0 {
@@ -151,7 +162,10 @@ unsafe fn copies(
         for place in 0..count {
             let (to, from) = (read(to.wrapping_add(place))?, read(from.wrapping_add(place))?);
             let bytes = read(sizes.wrapping_add(place))? as u64;
-            let copied = queued(stream, Copy::plain(Side::Any(to), Side::Any(from), bytes));
+            let copied = queued(
+                stream,
+                MemoryCopy::plain(CopyPointer::Unified(to), CopyPointer::Unified(from), bytes),
+            );
             copied.inspect_err(|_| put_if_wanted(failed, place))?;
         }
     }
@@ -207,16 +221,16 @@ entry! {
     cuStreamWriteValue64_v2_ptsz(stream: Handle, address: u64, value: u64, flags: u32) {
         write(own(stream), address, 8, value, flags)
     }
-    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(legacy(stream), count, list, flags)
     }
-    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const Operation, flags: u32) {
+    cuStreamBatchMemOp_v2_ptsz(stream: Handle, count: u32, list: *const CUstreamBatchMemOpParams, flags: u32) {
         batch(own(stream), count, list, flags)
     }
     cuMemcpyBatchAsync(
@@ -262,5 +276,3 @@ entry! {
         stream: Handle,
     ) { copies(to, from, sizes, count, std::ptr::null_mut(), own(stream)) }
 }
-
-const _: () = assert!(size_of::<Operation>() == 48);

@@ -1,80 +1,91 @@
 //! The driver's calls about textures and surfaces.
 
+use gpupool_nvidia::cuda::{
+    CU_RESOURCE_TYPE_ARRAY, CU_RESOURCE_TYPE_LINEAR, CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
+    CU_RESOURCE_TYPE_PITCH2D, CUDA_RESOURCE_DESC, CUDA_RESOURCE_DESC_linear, CUDA_RESOURCE_DESC_pitch2D,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
+};
+
 use crate::{
     calls::entry::{entry, put, read},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::space,
     objects::{
-        array::{Descriptor, array, mipmapped},
+        array::{ArrayDescriptor, array, mipmapped},
         context::current,
     },
 };
 
-/// `CUDA_RESOURCE_DESC`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Resource {
-    /// 0 array, 1 mipmapped array, 2 linear memory, 3 pitched memory.
-    kind: u32,
-    what: [u64; 16],
-    flags: u32,
-}
-
-/// `CUDA_TEXTURE_DESC` and `CUDA_RESOURCE_VIEW_DESC`: kept, and given back when asked.
-type Sampling = [u32; 26];
-/// See [`Sampling`].
-type View = [u32; 28];
-
 /// A texture object.
 #[derive(Debug)]
 struct Texture {
-    resource: Resource,
-    sampling: Sampling,
-    view: Option<View>,
+    resource: CUDA_RESOURCE_DESC,
+    sampling: CUDA_TEXTURE_DESC,
+    view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
 static TEXTURES: Registry<Texture> = Registry::new();
-static SURFACES: Registry<Resource> = Registry::new();
+static SURFACES: Registry<CUDA_RESOURCE_DESC> = Registry::new();
 
-impl Resource {
-    /// Fails where there is nothing that can be looked at.
-    fn check(&self, for_surface: bool) -> Res {
-        let [what, format, ..] = self.what;
-        let (bytes, rows, pitch) = match self.kind {
-            0 => return array(what).map(|_| ()),
-            1 if !for_surface => return mipmapped(what).map(|_| ()),
-            2 if !for_surface => (self.what[2], 1, 0),
-            3 if !for_surface => (self.what[2], self.what[3], self.what[4]),
-            _ => return Err(CuError::INVALID_VALUE),
-        };
-        let words = format.to_le_bytes();
-        let word = |at: usize| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-        let descriptor =
-            Descriptor { width: 1, height: 0, depth: 0, format: word(0), channels: word(4), flags: 0 };
-        let row = if self.kind == 3 { bytes.checked_mul(descriptor.element()?) } else { Some(bytes) };
-        let length = row.and_then(|row| rows.checked_sub(1)?.checked_mul(pitch)?.checked_add(row));
-        let found = space::find(what).ok_or(CuError::INVALID_VALUE)?;
-        let fits = length.is_some_and(|length| length > 0 && found.holds(what, length));
-        if fits && found.kind.on_device() { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+/// Fails where there is nothing that can be looked at.
+fn check(resource: &CUDA_RESOURCE_DESC, for_surface: bool) -> CuResult {
+    match resource.resType {
+        CU_RESOURCE_TYPE_ARRAY => array(resource.res[0]).map(|_| ()),
+        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY if !for_surface => mipmapped(resource.res[0]).map(|_| ()),
+        CU_RESOURCE_TYPE_LINEAR if !for_surface => {
+            let linear: CUDA_RESOURCE_DESC_linear = inner(resource);
+            element(linear.format, linear.numChannels)?;
+            check_memory(linear.devPtr, Some(linear.sizeInBytes as u64))
+        }
+        CU_RESOURCE_TYPE_PITCH2D if !for_surface => {
+            let pitched: CUDA_RESOURCE_DESC_pitch2D = inner(resource);
+            let row = (pitched.width as u64).checked_mul(element(pitched.format, pitched.numChannels)?);
+            let before = (pitched.height as u64).checked_sub(1);
+            let before = before.and_then(|rows| rows.checked_mul(pitched.pitchInBytes as u64));
+            check_memory(pitched.devPtr, row.and_then(|row| before?.checked_add(row)))
+        }
+        _ => Err(CuError::INVALID_VALUE),
     }
 }
 
+/// The structure that goes with the type of a resource.
+fn inner<T: Copy>(resource: &CUDA_RESOURCE_DESC) -> T {
+    const { assert!(size_of::<T>() <= 128) };
+    // SAFETY: both structures are integers only, and shorter than the room.
+    unsafe { (&raw const resource.res).cast::<T>().read_unaligned() }
+}
+
+/// Bytes of an element.
+fn element(format: CUarray_format, channels: u32) -> CuResult<u64> {
+    ArrayDescriptor { width: 1, height: 0, depth: 0, format, channels, flags: 0 }.element()
+}
+
+/// Fails unless `length` bytes at `address` are one allocation's memory on the card.
+fn check_memory(address: u64, length: Option<u64>) -> CuResult {
+    let found = space::find(address).ok_or(CuError::INVALID_VALUE)?;
+    let fits = length.is_some_and(|length| length > 0 && found.holds(address, length));
+    if fits && found.kind.on_device() { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+}
+
 /// A resource that a texture, or a surface, can look at.
-unsafe fn seen(resource: *const Resource, by_surface: bool) -> Res<Resource> {
+///
+/// # Safety
+/// `resource` is null or valid for a read; it need not be aligned.
+unsafe fn seen(resource: *const CUDA_RESOURCE_DESC, by_surface: bool) -> CuResult<CUDA_RESOURCE_DESC> {
     current()?;
-    // SAFETY: the driver API's contract.
+    // SAFETY: by this function's contract.
     let resource = unsafe { read(resource) }?;
-    resource.check(by_surface)?;
+    check(&resource, by_surface)?;
     Ok(resource)
 }
 
 entry! {
     cuTexObjectCreate(
         out: *mut Handle,
-        resource: *const Resource,
-        sampling: *const Sampling,
-        view: *const View,
+        resource: *const CUDA_RESOURCE_DESC,
+        sampling: *const CUDA_TEXTURE_DESC,
+        view: *const CUDA_RESOURCE_VIEW_DESC,
     ) {
         let (resource, sampling) = (seen(resource, false)?, read(sampling)?);
         let view = if view.is_null() { None } else { Some(read(view)?) };
@@ -84,12 +95,16 @@ entry! {
         put(out, TEXTURES.add(Texture { resource, sampling, view }))
     }
     cuTexObjectDestroy(object: Handle) { TEXTURES.remove(object).map(|_| ()) }
-    cuTexObjectGetResourceDesc(out: *mut Resource, object: Handle) { put(out, TEXTURES.get(object)?.resource) }
-    cuTexObjectGetTextureDesc(out: *mut Sampling, object: Handle) { put(out, TEXTURES.get(object)?.sampling) }
-    cuTexObjectGetResourceViewDesc(out: *mut View, object: Handle) {
+    cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: Handle) {
+        put(out, TEXTURES.get(object)?.resource)
+    }
+    cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, object: Handle) {
+        put(out, TEXTURES.get(object)?.sampling)
+    }
+    cuTexObjectGetResourceViewDesc(out: *mut CUDA_RESOURCE_VIEW_DESC, object: Handle) {
         put(out, TEXTURES.get(object)?.view.ok_or(CuError::INVALID_VALUE)?)
     }
-    cuSurfObjectCreate(out: *mut Handle, resource: *const Resource) {
+    cuSurfObjectCreate(out: *mut Handle, resource: *const CUDA_RESOURCE_DESC) {
         let resource = seen(resource, true)?;
         if out.is_null() {
             return Err(CuError::INVALID_VALUE);
@@ -97,7 +112,5 @@ entry! {
         put(out, SURFACES.add(resource))
     }
     cuSurfObjectDestroy(object: Handle) { SURFACES.remove(object).map(|_| ()) }
-    cuSurfObjectGetResourceDesc(out: *mut Resource, object: Handle) { put(out, *SURFACES.get(object)?) }
+    cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, object: Handle) { put(out, *SURFACES.get(object)?) }
 }
-
-const _: () = assert!(size_of::<Resource>() == 144);

@@ -26,50 +26,51 @@ use crate::{
     device::{
         host_call::HostCall,
         initialised::{Initialised, initialised},
-        interprocess_time::Foreign,
+        interprocess_time::InterprocessTime,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     sync::lock,
 };
 
-/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by default.
+/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by
+/// default.
 const TURN_NS: u64 = 2_000_000;
 /// A process books its next turn this long before the end of its last one, in nanoseconds.
 const AHEAD_NS: u64 = 2_000_000;
 /// Most pieces of work that wait in a process; whoever submits more has to wait.
 const QUEUE_LIMIT: usize = 1024;
 
-/// A moment in a stream: when everything submitted before it is done.
+/// When everything that was submitted to a stream before is done.
 #[derive(Debug, Clone)]
-pub(crate) enum Point {
+pub(crate) enum Completion {
     /// Known: nanoseconds of the machine's clock.
     At(u64),
     /// Not booked to its end yet.
-    Later(Arc<Ticket>),
+    Queued(Arc<PendingEnd>),
     /// When an idle card gets to what is submitted next, or when somebody asks.
-    Next(Arc<Ticket>, &'static Engine),
+    NextWork(Arc<PendingEnd>, &'static Engine),
     /// What another process tells.
-    Foreign(Arc<Foreign>),
+    Interprocess(Arc<InterprocessTime>),
 }
 
 /// The end of a piece of queued work, once it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
-    end: Mutex<Option<Res<u64>>>,
+pub(crate) struct PendingEnd {
+    end: Mutex<Option<CuResult<u64>>>,
     known: Condvar,
 }
 
-impl Ticket {
-    fn set(&self, end: Res<u64>) {
+impl PendingEnd {
+    fn set(&self, end: CuResult<u64>) {
         *lock(&self.end) = Some(end);
         self.known.notify_all();
     }
 
-    fn get(&self) -> Option<Res<u64>> {
+    fn get(&self) -> Option<CuResult<u64>> {
         *lock(&self.end)
     }
 
-    fn wait(&self) -> Res<u64> {
+    fn wait(&self) -> CuResult<u64> {
         let mut end = lock(&self.end);
         loop {
             if let Some(end) = *end {
@@ -80,71 +81,71 @@ impl Ticket {
     }
 }
 
-impl Point {
+impl Completion {
     /// Waits until the moment has come; it gives the moment. Fails when the card was lost before.
-    pub(crate) fn wait(&self) -> Res<u64> {
+    pub(crate) fn wait(&self) -> CuResult<u64> {
         let end = self.known()?;
         sleep_until(end);
         Ok(end)
     }
 
     /// The moment, once it is known; it may not have come yet.
-    pub(crate) fn known(&self) -> Res<u64> {
+    pub(crate) fn known(&self) -> CuResult<u64> {
         match self {
             Self::At(end) => Ok(*end),
-            Self::Later(ticket) => ticket.wait(),
-            Self::Next(ticket, engine) => {
+            Self::Queued(pending) => pending.wait(),
+            Self::NextWork(pending, engine) => {
                 engine.settle();
-                ticket.wait()
+                pending.wait()
             }
-            Self::Foreign(foreign) => Ok(foreign.wait()),
+            Self::Interprocess(time) => Ok(time.wait()),
         }
     }
 
     /// The moment if it has come, `CUDA_ERROR_NOT_READY` if it has not.
-    pub(crate) fn reached(&self) -> Res<u64> {
+    pub(crate) fn reached(&self) -> CuResult<u64> {
         let end = match self {
             Self::At(end) => Some(*end),
-            Self::Later(ticket) => ticket.get().transpose()?,
-            Self::Next(ticket, engine) => {
+            Self::Queued(pending) => pending.get().transpose()?,
+            Self::NextWork(pending, engine) => {
                 engine.settle();
-                ticket.get().transpose()?
+                pending.get().transpose()?
             }
-            Self::Foreign(foreign) => foreign.get(),
+            Self::Interprocess(time) => time.get(),
         };
         end.filter(|&end| end <= now_ns()).ok_or(CuError::NOT_READY)
     }
 }
 
 #[derive(Debug)]
-enum Work {
+enum QueuedWork {
     /// Nanoseconds of device time still to be booked.
     Time(u64),
     /// Nothing to do but to wait for work of another card.
-    Wait(Point),
+    Wait(Completion),
     /// A function to call.
     Call(HostCall),
 }
 
 #[derive(Debug)]
-struct Item {
-    work: Work,
-    done: Arc<Ticket>,
+struct QueueItem {
+    work: QueuedWork,
+    done: Arc<PendingEnd>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    items: VecDeque<Item>,
+    items: VecDeque<QueueItem>,
     /// When everything booked so far ends.
     booked_end: u64,
     has_worker: bool,
     /// The moment at which the card gets to the next piece of work, where somebody wants to know it.
-    mark: Option<Arc<Ticket>>,
+    mark: Option<Arc<PendingEnd>>,
 }
 
 impl Queue {
     /// Books time of the card behind everything booked so far; the mark is when it begins.
-    fn book(&mut self, process: Process, card: usize, duration: u64) -> Res<u64> {
+    fn book(&mut self, process: Process, card: usize, duration: u64) -> CuResult<u64> {
         let booking = process.book(card, self.booked_end, duration).map_err(CuError::from);
         if let Some(mark) = self.mark.take() {
             mark.set(booking.map(|booking| booking.start));
@@ -156,9 +157,9 @@ impl Queue {
 
     /// Takes off as many pieces of device time as fit into a turn: how long they are together, and who waits for each
     /// with the time after which it is done. What is longer than the rest of the turn stays, cut short.
-    fn next_turn(&mut self) -> (u64, Vec<(u64, Arc<Ticket>)>) {
+    fn next_turn(&mut self) -> (u64, Vec<(u64, Arc<PendingEnd>)>) {
         let (mut length, mut done) = (0, Vec::new());
-        while let Some(Item { work: Work::Time(left), .. }) = self.items.front_mut() {
+        while let Some(QueueItem { work: QueuedWork::Time(left), .. }) = self.items.front_mut() {
             if length + *left > TURN_NS {
                 *left -= TURN_NS - length;
                 return (TURN_NS, done);
@@ -188,31 +189,31 @@ pub(crate) fn engine(card: usize) -> &'static Engine {
 
 impl Engine {
     /// Queues `duration` nanoseconds of device time.
-    pub(crate) fn submit_time(&'static self, duration: u64) -> Res<Point> {
+    pub(crate) fn submit_time(&'static self, duration: u64) -> CuResult<Completion> {
         let process = initialised()?.process()?;
         let mut queue = lock(&self.queue);
         if queue.items.is_empty() && duration <= TURN_NS {
             if duration == 0 {
-                return Ok(Point::At(queue.booked_end));
+                return Ok(Completion::At(queue.booked_end));
             }
             if queue.booked_end <= now_ns() + AHEAD_NS {
                 queue.book(process, self.card, duration)?;
-                return Ok(Point::At(queue.booked_end));
+                return Ok(Completion::At(queue.booked_end));
             }
         }
-        self.push(queue, Work::Time(duration))
+        self.push(queue, QueuedWork::Time(duration))
     }
 
     /// The moment at which the card gets to what is submitted next.
-    pub(crate) fn mark(&'static self) -> Point {
+    pub(crate) fn mark(&'static self) -> Completion {
         let mut queue = lock(&self.queue);
         if let Some(last) = queue.items.back() {
-            return Point::Later(Arc::clone(&last.done));
+            return Completion::Queued(Arc::clone(&last.done));
         }
         if queue.booked_end > now_ns() {
-            return Point::At(queue.booked_end);
+            return Completion::At(queue.booked_end);
         }
-        Point::Next(Arc::clone(queue.mark.get_or_insert_default()), self)
+        Completion::NextWork(Arc::clone(queue.mark.get_or_insert_default()), self)
     }
 
     /// Lets what waits for the next piece of work happen now, or as soon as the card is free.
@@ -232,35 +233,39 @@ impl Engine {
         }
     }
 
-    /// Lets what is submitted from now on begin only after `point`, which may belong to another card.
-    pub(crate) fn submit_wait(&'static self, point: &Point) -> Res {
+    /// Lets what is submitted from now on begin only after `completion`, which may belong to another card.
+    pub(crate) fn submit_wait(&'static self, completion: &Completion) -> CuResult {
         let mut queue = lock(&self.queue);
-        match point {
+        match completion {
             // What it waits for comes before everything that is submitted from now on.
-            Point::Next(_, engine) if std::ptr::eq(*engine, self) => {}
-            Point::At(end) if queue.items.is_empty() => queue.booked_end = queue.booked_end.max(*end),
+            Completion::NextWork(_, engine) if std::ptr::eq(*engine, self) => {}
+            Completion::At(end) if queue.items.is_empty() => queue.booked_end = queue.booked_end.max(*end),
             _ => {
-                self.push(queue, Work::Wait(point.clone()))?;
+                self.push(queue, QueuedWork::Wait(completion.clone()))?;
             }
         }
         Ok(())
     }
 
     /// Queues a call of a function of the program's.
-    pub(crate) fn submit_call(&'static self, call: HostCall) -> Res<Point> {
-        self.push(lock(&self.queue), Work::Call(call))
+    pub(crate) fn submit_call(&'static self, call: HostCall) -> CuResult<Completion> {
+        self.push(lock(&self.queue), QueuedWork::Call(call))
     }
 
     /// The end of everything submitted so far.
-    pub(crate) fn end(&self) -> Point {
+    pub(crate) fn end(&self) -> Completion {
         let queue = lock(&self.queue);
         match queue.items.back() {
-            Some(last) => Point::Later(Arc::clone(&last.done)),
-            None => Point::At(queue.booked_end),
+            Some(last) => Completion::Queued(Arc::clone(&last.done)),
+            None => Completion::At(queue.booked_end),
         }
     }
 
-    fn push(&'static self, queue: std::sync::MutexGuard<'_, Queue>, work: Work) -> Res<Point> {
+    fn push(
+        &'static self,
+        queue: std::sync::MutexGuard<'_, Queue>,
+        work: QueuedWork,
+    ) -> CuResult<Completion> {
         let mut queue = self
             .changed
             .wait_while(queue, |queue| queue.items.len() >= QUEUE_LIMIT)
@@ -269,14 +274,14 @@ impl Engine {
             self.start_worker()?;
             queue.has_worker = true;
         }
-        let done = Arc::new(Ticket::default());
-        queue.items.push_back(Item { work, done: Arc::clone(&done) });
+        let done = Arc::new(PendingEnd::default());
+        queue.items.push_back(QueueItem { work, done: Arc::clone(&done) });
         self.changed.notify_all();
-        Ok(Point::Later(done))
+        Ok(Completion::Queued(done))
     }
 
     /// Starts the worker with all signals blocked: the program's handlers belong on the program's threads.
-    fn start_worker(&'static self) -> Res {
+    fn start_worker(&'static self) -> CuResult {
         let process = initialised()?.process()?;
         // SAFETY: both sets are ours; the thread's own mask is put back right after.
         let started = unsafe {
@@ -301,14 +306,14 @@ impl Engine {
                 .wait_while(queue, |queue| queue.items.is_empty())
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             match queue.items.front().map(|item| &item.work) {
-                Some(Work::Time(_)) => self.book_turn(queue, process),
-                Some(Work::Wait(point)) => {
-                    let point = point.clone();
+                Some(QueuedWork::Time(_)) => self.book_turn(queue, process),
+                Some(QueuedWork::Wait(completion)) => {
+                    let completion = completion.clone();
                     drop(queue);
                     self.settle();
-                    self.finish(point.wait());
+                    self.finish(completion.wait());
                 }
-                Some(&Work::Call(call)) => {
+                Some(&QueuedWork::Call(call)) => {
                     let before = queue.booked_end;
                     drop(queue);
                     self.settle();
@@ -340,13 +345,13 @@ impl Engine {
         }
         drop(queue);
         self.changed.notify_all();
-        for (after, ticket) in done {
-            ticket.set(start.map(|start| start + after));
+        for (after, pending) in done {
+            pending.set(start.map(|start| start + after));
         }
     }
 
     /// Takes the first item, which ended at `end`, off the queue.
-    fn finish(&self, end: Res<u64>) {
+    fn finish(&self, end: CuResult<u64>) {
         let mut queue = lock(&self.queue);
         if let Ok(end) = end {
             queue.booked_end = queue.booked_end.max(end);

@@ -1,4 +1,4 @@
-//! What the environment orders: faults, the length of kernels, the driver's version.
+//! What environment variables set: faults, the length of kernels, the driver's version.
 
 use std::{env, sync::OnceLock};
 
@@ -6,10 +6,10 @@ use simgpu_device::Faults;
 
 use crate::device::kernel_time::KernelTime;
 
-/// CUDA version that this driver speaks (1000 × major + 10 × minor).
+/// CUDA version that this library implements (1000 × major + 10 × minor).
 pub(crate) const VERSION: i32 = 13050;
 
-/// What the environment orders; read once.
+/// The settings from the environment, read once per process.
 #[derive(Debug)]
 pub(crate) struct EnvironmentSettings {
     pub(crate) faults: Faults,
@@ -42,9 +42,9 @@ pub(crate) fn settings() -> &'static EnvironmentSettings {
     })
 }
 
-/// The CUDA version that the driver claims: [`VERSION`], or the older one that was ordered.
+/// The CUDA version that `cuDriverGetVersion` answers: [`VERSION`], or an older one where `SIMGPU_FAULTS` sets it.
 pub(crate) fn version() -> i32 {
-    settings().faults.driver().unwrap_or(VERSION)
+    settings().faults.driver_version().unwrap_or(VERSION)
 }
 
 /// A line on standard error: the driver has no other way to give a reason.

@@ -12,7 +12,7 @@ use crate::{
         environment::{report, settings},
         visible,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     sync::lock,
 };
 
@@ -31,12 +31,12 @@ static INITIALISED: OnceLock<Initialised> = OnceLock::new();
 static INITIALISING: Mutex<()> = Mutex::new(());
 
 /// The process's state. Fails before `cuInit`, and in a process forked after it.
-pub(crate) fn initialised() -> Res<&'static Initialised> {
+pub(crate) fn initialised() -> CuResult<&'static Initialised> {
     INITIALISED.get().filter(|state| state.mark.holds()).ok_or(CuError::NOT_INITIALIZED)
 }
 
 /// Opens the machine and chooses the visible cards; once for a process, later calls only check for a fork.
-pub(crate) fn initialise() -> Res {
+pub(crate) fn initialise() -> CuResult {
     if settings().is_broken() {
         return Err(CuError::SYSTEM_NOT_READY);
     }
@@ -64,7 +64,7 @@ pub(crate) fn initialise() -> Res {
 
 impl Initialised {
     /// The card with CUDA ordinal `device`.
-    pub(crate) fn card(&self, device: i32) -> Res<Card> {
+    pub(crate) fn card(&self, device: i32) -> CuResult<Card> {
         usize::try_from(device)
             .ok()
             .and_then(|device| self.cards.get(device).copied())
@@ -72,7 +72,7 @@ impl Initialised {
     }
 
     /// The process's place among those that hold memory; taken at its first use.
-    pub(crate) fn process(&self) -> Res<Process> {
+    pub(crate) fn process(&self) -> CuResult<Process> {
         if let Some(process) = self.process.get() {
             return Ok(*process);
         }

@@ -1,4 +1,4 @@
-//! Moments that one process tells another: the page behind an event for processes.
+//! A point in time that processes share: the page behind an event that was made for other processes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -13,25 +13,25 @@ use crate::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
 };
 
 /// In the page: nobody told anything, or what will be told is not known yet.
 const NEVER: u64 = 0;
 const UNKNOWN: u64 = u64::MAX;
-/// How often a process looks that waits for another's word.
-const LOOK: Duration = Duration::from_micros(200);
+/// How often a process looks again that waits for another's word.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A word in memory that processes share: nanoseconds of the machine's clock.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct InterprocessTime {
     pub(crate) segment: Segment,
     word: &'static AtomicU64,
 }
 
-impl Foreign {
+impl InterprocessTime {
     /// The page of a segment that this process holds.
-    pub(crate) fn of(segment: Segment) -> Res<Self> {
+    pub(crate) fn of(segment: Segment) -> CuResult<Self> {
         // SAFETY: a new mapping at a place of the system's choice, which stays until the process ends.
         let start = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -78,7 +78,7 @@ impl Foreign {
         loop {
             match self.get() {
                 Some(end) => return end,
-                None => std::thread::sleep(LOOK),
+                None => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -93,8 +93,8 @@ unsafe extern "C" fn set_now(word: *mut std::ffi::c_void) {
     unsafe { &*word.cast::<AtomicU64>() }.store(now_ns(), SeqCst);
 }
 
-impl Drop for Foreign {
+impl Drop for InterprocessTime {
     fn drop(&mut self) {
-        segments::drop(&self.segment);
+        segments::release(&self.segment);
     }
 }

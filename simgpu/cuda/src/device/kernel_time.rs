@@ -51,7 +51,8 @@ impl KernelTime {
     /// What a launch takes where nothing is set.
     const DEFAULT: Cost = Cost::Launch(1_000_000);
 
-    /// Reads a list like `20us`, `grid:2us`, `wave:50us`, `name=5ms,*=20us`; the part that can't be understood otherwise.
+    /// Reads a list like `20us`, `grid:2us`, `wave:50us`, `name=5ms,*=20us`; the part that can't be understood
+    /// otherwise.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut time = Self { default: Self::DEFAULT, by_name: HashMap::new() };
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -66,8 +67,8 @@ impl KernelTime {
         Ok(time)
     }
 
-    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`; `resident` says how many of them
-    /// the card holds at a time.
+    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`; `resident` says how many of
+    /// them the card holds at a time.
     pub(crate) fn of(&self, name: &str, blocks: u64, resident: impl FnOnce() -> u64) -> u64 {
         let cost = if self.by_name.is_empty() { self.default } else { self.cost_of(name) };
         cost.of(blocks, resident)

@@ -1,12 +1,12 @@
-//! Segments that this process holds: the card's shared memory knows only whether it does, here is counted how often.
+//! Segments that this process holds, and how often it uses each: the machine only knows whether a process holds one.
 
 use std::{collections::BTreeMap, os::fd::RawFd, sync::Mutex};
 
-use simgpu_device::{Counted, Segment};
+use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
     device::initialised::{Initialised, initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     sync::lock,
 };
 
@@ -14,7 +14,7 @@ use crate::{
 static USES: Mutex<BTreeMap<usize, (u64, u32)>> = Mutex::new(BTreeMap::new());
 
 /// Makes a segment of `bytes` on a card (its index in the machine), used once.
-pub(crate) fn create(card: usize, bytes: u64, counted: Counted) -> Res<Segment> {
+pub(crate) fn create(card: usize, bytes: u64, counted: SegmentCharge) -> CuResult<Segment> {
     let process = initialised()?.process()?;
     let mut uses = lock(&USES);
     let segment = process.create_segment(card, bytes, counted)?;
@@ -23,7 +23,7 @@ pub(crate) fn create(card: usize, bytes: u64, counted: Counted) -> Res<Segment> 
 }
 
 /// Turns memory that this process took of a card into a segment, used once.
-pub(crate) fn convert(card: usize, bytes: u64) -> Res<Segment> {
+pub(crate) fn convert(card: usize, bytes: u64) -> CuResult<Segment> {
     let process = initialised()?.process()?;
     let mut uses = lock(&USES);
     let segment = process.share_memory(card, bytes)?;
@@ -32,16 +32,16 @@ pub(crate) fn convert(card: usize, bytes: u64) -> Res<Segment> {
 }
 
 /// One more use of the segment with that record and serial; `None` where it is gone.
-pub(crate) fn open(index: usize, serial: u64) -> Res<Option<Segment>> {
-    use_of(|process| process.hold_segment(index, serial))
+pub(crate) fn open(index: usize, serial: u64) -> CuResult<Option<Segment>> {
+    add_use(|process| process.hold_segment(index, serial))
 }
 
 /// One more use of the segment of an exported descriptor; `None` where it is none.
-pub(crate) fn import(descriptor: RawFd) -> Res<Option<Segment>> {
-    use_of(|process| process.import_segment(descriptor))
+pub(crate) fn import(descriptor: RawFd) -> CuResult<Option<Segment>> {
+    add_use(|process| process.import_segment(descriptor))
 }
 
-fn use_of(hold: impl FnOnce(simgpu_device::Process) -> Option<Segment>) -> Res<Option<Segment>> {
+fn add_use(hold: impl FnOnce(simgpu_device::Process) -> Option<Segment>) -> CuResult<Option<Segment>> {
     let process = initialised()?.process()?;
     let mut uses = lock(&USES);
     let segment = hold(process);
@@ -58,7 +58,7 @@ pub(crate) fn holds(index: u64, serial: u64) -> bool {
 }
 
 /// One use less; with the last one this process holds it no more.
-pub(crate) fn drop(segment: &Segment) {
+pub(crate) fn release(segment: &Segment) {
     let mut uses = lock(&USES);
     let Some((_, count)) = uses.get_mut(&segment.index) else { return };
     *count -= 1;
@@ -71,6 +71,6 @@ pub(crate) fn drop(segment: &Segment) {
 }
 
 /// A descriptor that stands for a segment, for the program to pass on.
-pub(crate) fn export(segment: &Segment) -> Res<std::os::fd::OwnedFd> {
+pub(crate) fn export(segment: &Segment) -> CuResult<std::os::fd::OwnedFd> {
     initialised()?.process()?.export_segment(segment).ok_or(CuError::OPERATING_SYSTEM)
 }

@@ -10,7 +10,7 @@ use object::{
 };
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     image::{Image, Kernel, Variable},
 };
 
@@ -31,11 +31,12 @@ const PARAMETER: u8 = 0x17;
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;
 
-/// The length of the cubin at `start`: a program passes only its address. It ends with its section or program headers.
+/// The length of the cubin at `start`: a program passes only its address. It ends with its section or program
+/// headers.
 ///
 /// # Safety
 /// `start` leads to a whole cubin.
-pub(super) unsafe fn length(start: *const u8) -> Res<usize> {
+pub(super) unsafe fn length(start: *const u8) -> CuResult<usize> {
     // SAFETY: a cubin has a whole file header.
     let head = unsafe { std::slice::from_raw_parts(start, size_of::<FileHeader64<LittleEndian>>()) };
     let header = FileHeader64::<LittleEndian>::parse(head).map_err(|_| CuError::INVALID_IMAGE)?;
@@ -50,7 +51,7 @@ pub(super) unsafe fn length(start: *const u8) -> Res<usize> {
 }
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_IMAGE` where it is no whole cubin.
-pub(super) fn parse(bytes: &[u8]) -> Res<Image> {
+pub(super) fn parse(bytes: &[u8]) -> CuResult<Image> {
     let invalid = |_| CuError::INVALID_IMAGE;
     let elf = Elf::parse(bytes).map_err(invalid)?;
     let header = elf.elf_header();

@@ -3,7 +3,7 @@
 use std::{ffi::c_void, io::Read as _};
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     image::{Image, cubin, ptx, runs_on},
 };
 
@@ -34,7 +34,7 @@ pub(super) unsafe fn wrapped(start: *const u8) -> *const c_void {
 ///
 /// # Safety
 /// `start` leads to a whole fat binary.
-pub(super) unsafe fn length(start: *const u8) -> Res<usize> {
+pub(super) unsafe fn length(start: *const u8) -> CuResult<usize> {
     // SAFETY: a fat binary has a whole header.
     let header = unsafe { std::slice::from_raw_parts(start, 16) };
     let length = long(header, 8).filter(|&length| length < MOST).ok_or(CuError::INVALID_IMAGE)?;
@@ -80,7 +80,7 @@ impl<'a> Entry<'a> {
         Some((Self { kind, architecture, flags, unpacked, payload }, rest))
     }
 
-    fn parse(&self) -> Res<Image> {
+    fn parse(&self) -> CuResult<Image> {
         let unpacked;
         let bytes = match self.flags & (LZ4 | ZSTD) {
             0 => self.payload,
@@ -107,7 +107,7 @@ fn unpack(packed: &[u8], size: u64) -> Option<Vec<u8>> {
 }
 
 /// Reads the image that suits a card of architecture `card`: machine code if there is some, the newest; else PTX.
-pub(super) fn parse(bytes: &[u8], card: u32) -> Res<Image> {
+pub(super) fn parse(bytes: &[u8], card: u32) -> CuResult<Image> {
     let header = short(bytes, 6).map_or(16, usize::from);
     let mut rest = bytes.get(header..).ok_or(CuError::INVALID_IMAGE)?;
     let mut entries = Vec::new();

@@ -4,12 +4,12 @@
 use std::ffi::CString;
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     image::{Image, Kernel, Variable},
 };
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_PTX` where the text is no PTX.
-pub(super) fn parse(text: &str) -> Res<Image> {
+pub(super) fn parse(text: &str) -> CuResult<Image> {
     let text = without_comments(text);
     let tokens = tokens(&text);
     let after = |word: &str| {

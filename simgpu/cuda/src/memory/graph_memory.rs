@@ -7,10 +7,10 @@ use std::{
 };
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     memory::{
         pool,
-        space::{self, Allocation, Kind, Owner},
+        space::{self, Allocation, AllocationKind, Owner},
     },
     sync::lock,
 };
@@ -29,7 +29,7 @@ static LIVE: Mutex<BTreeMap<u64, Arc<GraphMemory>>> = Mutex::new(BTreeMap::new()
 
 impl GraphMemory {
     /// Addresses for `size` bytes on a device.
-    pub(crate) fn new(size: u64, device: i32) -> Res<Arc<Self>> {
+    pub(crate) fn new(size: u64, device: i32) -> CuResult<Arc<Self>> {
         if size == 0 {
             return Err(CuError::INVALID_VALUE);
         }
@@ -42,12 +42,12 @@ impl GraphMemory {
     }
 
     /// Begins the allocation.
-    pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> Res {
+    pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> CuResult {
         let handle = pool::graph_pool_of(self.device)?;
         let pool = pool::pool(handle)?;
         pool.hand_out(self.size)?;
         let owner = pool.owner(owner);
-        space::enter_held(self.base, self.size, Kind::Graph(handle), owner);
+        space::enter_held(self.base, self.size, AllocationKind::Graph(handle), owner);
         lock(&LIVE).insert(self.base, Arc::clone(self));
         Ok(())
     }
@@ -60,15 +60,17 @@ impl Drop for GraphMemory {
 }
 
 /// Ends the allocation at `base`. Fails where there is none.
-pub(crate) fn end(base: u64) -> Res {
-    let freed = space::release(base, |found| matches!(found.kind, Kind::Graph(_) | Kind::Pooled(_)));
-    given_back(&freed.ok_or(CuError::INVALID_VALUE)?);
+pub(crate) fn end(base: u64) -> CuResult {
+    let freed = space::release(base, |found| {
+        matches!(found.kind, AllocationKind::Graph(_) | AllocationKind::Pooled(_))
+    });
+    note_freed(&freed.ok_or(CuError::INVALID_VALUE)?);
     Ok(())
 }
 
-/// Notes that an allocation was freed, if it was a graph's or a pool's.
-pub(crate) fn given_back(allocation: &Allocation) {
-    if let Kind::Graph(_) = allocation.kind {
+/// Notes that an allocation was freed, if it was a graph's or a pool's: the pool takes its memory back.
+pub(crate) fn note_freed(allocation: &Allocation) {
+    if let AllocationKind::Graph(_) = allocation.kind {
         let ended = lock(&LIVE).remove(&allocation.base);
         drop(ended);
     }
@@ -77,6 +79,7 @@ pub(crate) fn given_back(allocation: &Allocation) {
 
 /// Whether a node may free what is at `base`: memory of a graph, or of a pool.
 pub(crate) fn can_be_freed(base: u64) -> bool {
-    space::find(base)
-        .is_some_and(|found| found.base == base && matches!(found.kind, Kind::Graph(_) | Kind::Pooled(_)))
+    space::find(base).is_some_and(|found| {
+        found.base == base && matches!(found.kind, AllocationKind::Graph(_) | AllocationKind::Pooled(_))
+    })
 }

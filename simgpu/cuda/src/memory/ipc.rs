@@ -1,17 +1,18 @@
-//! What one process tells another so that it can open memory, and what this process has opened.
+//! Handles by which one process opens memory and events of another, and the memory that this process has opened.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
+use gpupool_nvidia::cuda::CU_IPC_HANDLE_SIZE;
 use simgpu_device::Segment;
 
 use crate::{
     device::segments,
-    error::{CuError, Res},
-    memory::space::{self, Kind, Owner},
+    error::{CuError, CuResult},
+    memory::space::{self, AllocationKind, Owner},
     sync::lock,
 };
 
-/// What a token is for.
+/// What a handle stands for; the first word of each.
 pub(crate) const MEMORY: u64 = 0x5349_4D47_4D45_4D31;
 pub(crate) const EVENT: u64 = 0x5349_4D47_4556_4531;
 pub(crate) const POOLED: u64 = 0x5349_4D47_504F_4F31;
@@ -20,7 +21,7 @@ pub(crate) const POOLED: u64 = 0x5349_4D47_504F_4F31;
 /// process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Token {
+pub(crate) struct IpcHandle {
     purpose: u64,
     index: u64,
     serial: u64,
@@ -33,15 +34,15 @@ pub(crate) struct Token {
 /// Memory opened by this process: its address by the segment's serial, and how often.
 static OPENED: Mutex<BTreeMap<u64, (u64, u32)>> = Mutex::new(BTreeMap::new());
 
-impl Token {
-    /// A token for the first `size` bytes of a segment.
+impl IpcHandle {
+    /// A handle for the first `size` bytes of a segment.
     pub(crate) fn new(purpose: u64, segment: &Segment, size: u64) -> Self {
         let process = u64::from(std::process::id());
         Self { purpose, index: segment.index as u64, serial: segment.serial, size, process, rest: [0; 3] }
     }
 
-    /// The segment, held once more. Fails where the token is none of that purpose, or what it stood for is gone.
-    pub(crate) fn segment(&self, purpose: u64) -> Res<Segment> {
+    /// The segment, held once more. Fails where the handle is none of that purpose, or what it stood for is gone.
+    pub(crate) fn segment(&self, purpose: u64) -> CuResult<Segment> {
         let index = usize::try_from(self.index).ok().filter(|_| self.purpose == purpose);
         let segment = segments::open(index.ok_or(CuError::INVALID_HANDLE)?, self.serial)?;
         segment.ok_or(CuError::INVALID_HANDLE)
@@ -53,30 +54,30 @@ impl Token {
     }
 }
 
-/// Opens the memory that a token of another process stands for. Opening it again gives the same address, and it has
+/// Opens the memory that a handle of another process stands for. Opening it again gives the same address, and it has
 /// to be closed as often.
-pub(crate) fn open(token: &Token, purpose: u64, kind: Kind, owner: Owner) -> Res<u64> {
+pub(crate) fn open(handle: &IpcHandle, purpose: u64, kind: AllocationKind, owner: Owner) -> CuResult<u64> {
     let mut opened = lock(&OPENED);
-    if let Some((address, count)) = opened.get_mut(&token.serial) {
+    if let Some((address, count)) = opened.get_mut(&handle.serial) {
         *count += 1;
         return Ok(*address);
     }
-    if token.is_own() {
+    if handle.is_own() {
         return Err(CuError::INVALID_CONTEXT);
     }
-    let segment = token.segment(purpose)?;
-    let made = if token.size == 0 || token.size > segment.bytes {
+    let segment = handle.segment(purpose)?;
+    let made = if handle.size == 0 || handle.size > segment.bytes {
         Err(CuError::INVALID_HANDLE)
     } else {
-        space::sharing::open(segment, token.size, kind, owner)
+        space::sharing::open(segment, handle.size, kind, owner)
     };
-    let address = made.inspect_err(|_| segments::drop(&segment))?;
+    let address = made.inspect_err(|_| segments::release(&segment))?;
     opened.insert(segment.serial, (address, 1));
     Ok(address)
 }
 
 /// Closes opened memory of a kind once; the last time it goes.
-pub(crate) fn close(address: u64, fits: impl Fn(Kind) -> bool) -> Res {
+pub(crate) fn close(address: u64, fits: impl Fn(AllocationKind) -> bool) -> CuResult {
     let mut opened = lock(&OPENED);
     let found = space::find(address).filter(|found| found.base == address && fits(found.kind));
     let serial = found.and_then(|found| found.segment).ok_or(CuError::INVALID_VALUE)?.serial;
@@ -94,4 +95,4 @@ pub(crate) fn forget(segment: &Segment) {
     lock(&OPENED).remove(&segment.serial);
 }
 
-const _: () = assert!(size_of::<Token>() == 64);
+const _: () = assert!(size_of::<IpcHandle>() == CU_IPC_HANDLE_SIZE);

@@ -1,7 +1,8 @@
 //! Physical memory that a program makes, maps where it likes, and passes on.
 //!
 //! It lives as long as a handle of it is held or it is mapped anywhere, in this process or, where it can be exported,
-//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a segment.
+//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a
+//! segment.
 
 use std::{
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
@@ -11,14 +12,20 @@ use std::{
     },
 };
 
-use simgpu_device::{Counted, Segment};
+use gpupool_nvidia::cuda::{
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_FABRIC, CU_MEM_HANDLE_TYPE_NONE,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_WIN32, CU_MEM_HANDLE_TYPE_WIN32_KMT,
+    CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation,
+};
+use simgpu_device::{Segment, SegmentCharge};
 
 use crate::{
     device::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::space::{self, Owner},
     sync::lock,
@@ -27,23 +34,20 @@ use crate::{
 /// Physical memory comes in multiples of this many bytes.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-pub(crate) const DESCRIPTOR: u32 = 1;
-/// Every kind of handle that there is: descriptors, two of Windows', fabric.
-const HANDLE_TYPES: u32 = 0x0F;
+/// Every kind of handle that there is.
+const HANDLE_TYPES: CUmemAllocationHandleType = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    | CU_MEM_HANDLE_TYPE_WIN32
+    | CU_MEM_HANDLE_TYPE_WIN32_KMT
+    | CU_MEM_HANDLE_TYPE_FABRIC;
 
-/// `CUmemAllocationProp`.
-#[repr(C)]
+/// What a program asked of physical memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Properties {
-    pub(crate) allocation: u32,
-    pub(crate) handle_types: u32,
-    /// 1 device, 2 to 4 the host's.
-    pub(crate) location: u32,
-    pub(crate) location_id: i32,
-    security: u64,
-    flags: u64,
-}
+pub(crate) struct Properties(CUmemAllocationProp);
+
+// SAFETY: nobody follows the pointer in it, which means something on other systems only.
+unsafe impl Send for Properties {}
+// SAFETY: as above.
+unsafe impl Sync for Properties {}
 
 /// Where the bytes are.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ enum Backing {
 }
 
 #[derive(Debug, Default)]
-struct Uses {
+struct UseCounts {
     handles: u32,
     mappings: u32,
 }
@@ -66,7 +70,7 @@ pub(crate) struct Physical {
     /// Bytes.
     pub(crate) size: u64,
     backing: Backing,
-    uses: Mutex<Uses>,
+    uses: Mutex<UseCounts>,
 }
 
 static PHYSICALS: Registry<Physical> = Registry::new();
@@ -74,31 +78,66 @@ static PHYSICALS: Registry<Physical> = Registry::new();
 static OWN: OnceLock<OwnedFd> = OnceLock::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+impl From<CUmemAllocationProp> for Properties {
+    fn from(asked: CUmemAllocationProp) -> Self {
+        Self(asked)
+    }
+}
+
+impl From<Properties> for CUmemAllocationProp {
+    fn from(properties: Properties) -> Self {
+        properties.0
+    }
+}
+
 impl Properties {
+    /// Device memory that can be exported as a descriptor.
+    const fn exportable_on(device: i32) -> Self {
+        Self(CUmemAllocationProp {
+            r#type: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: CUmemLocation { r#type: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            win32HandleMetaData: std::ptr::null_mut(),
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        })
+    }
+
     /// Fails where no such memory can be made.
-    fn check(&self) -> Res {
-        if self.allocation != 1 || self.handle_types & !HANDLE_TYPES != 0 {
+    fn check(&self) -> CuResult {
+        if self.0.r#type != CU_MEM_ALLOCATION_TYPE_PINNED || self.handle_types() & !HANDLE_TYPES != 0 {
             return Err(CuError::INVALID_VALUE);
         }
-        match self.location {
-            1 => drop(initialised()?.card(self.location_id)?),
-            2..=4 => {}
+        match self.0.location.r#type {
+            CU_MEM_LOCATION_TYPE_DEVICE => drop(initialised()?.card(self.0.location.id)?),
+            CU_MEM_LOCATION_TYPE_HOST..=CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
-        if self.handle_types & !DESCRIPTOR != 0 { Err(CuError::NOT_SUPPORTED) } else { Ok(()) }
+        if self.handle_types() & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != 0 {
+            Err(CuError::NOT_SUPPORTED)
+        } else {
+            Ok(())
+        }
     }
 
-    fn on_device(&self) -> bool {
-        self.location == 1
+    const fn handle_types(&self) -> CUmemAllocationHandleType {
+        self.0.requestedHandleTypes
     }
 
-    /// The smallest and the recommended size. Fails as [`create`] does.
-    pub(crate) fn granularity(&self) -> Res<u64> {
+    /// The device that it lies on, as a CUDA ordinal; `None` for the host's memory.
+    fn device(&self) -> Option<i32> {
+        (self.0.location.r#type == CU_MEM_LOCATION_TYPE_DEVICE).then_some(self.0.location.id)
+    }
+
+    /// The smallest and the recommended size in bytes. Fails as [`create`] does.
+    pub(crate) fn granularity(&self) -> CuResult<u64> {
         self.check().map(|()| GRANULARITY)
     }
 }
 
-fn own() -> Res<&'static OwnedFd> {
+fn own() -> CuResult<&'static OwnedFd> {
     if let Some(file) = OWN.get() {
         return Ok(file);
     }
@@ -114,39 +153,42 @@ fn own() -> Res<&'static OwnedFd> {
 }
 
 /// Makes physical memory; the handle is its first.
-pub(crate) fn create(size: u64, properties: Properties) -> Res<Handle> {
+pub(crate) fn create(size: u64, properties: Properties) -> CuResult<Handle> {
     properties.check()?;
     if size == 0 || !size.is_multiple_of(GRANULARITY) {
         return Err(CuError::INVALID_VALUE);
     }
     let state = initialised()?;
-    let card = if properties.on_device() { Some(state.card(properties.location_id)?.index()) } else { None };
-    let backing = if properties.handle_types == 0 {
+    let card = match properties.device() {
+        Some(device) => Some(state.card(device)?.index()),
+        None => None,
+    };
+    let backing = if properties.handle_types() == CU_MEM_HANDLE_TYPE_NONE {
         own()?;
         if let Some(card) = card {
             state.process()?.take_memory(card, size)?;
         }
         Backing::Own(NEXT.fetch_add(size, Relaxed), card)
     } else {
-        let counted = if card.is_some() { Counted::Card } else { Counted::Nowhere };
+        let counted = if card.is_some() { SegmentCharge::Card } else { SegmentCharge::Nobody };
         Backing::Shared(segments::create(card.unwrap_or(0), size, counted)?)
     };
     Ok(enter(size, properties, backing))
 }
 
 fn enter(size: u64, properties: Properties, backing: Backing) -> Handle {
-    let uses = Mutex::new(Uses { handles: 1, mappings: 0 });
+    let uses = Mutex::new(UseCounts { handles: 1, mappings: 0 });
     PHYSICALS.add(Physical { properties, size, backing, uses })
 }
 
 /// The memory behind a handle that the program holds.
-pub(crate) fn physical(handle: Handle) -> Res<Arc<Physical>> {
+pub(crate) fn physical(handle: Handle) -> CuResult<Arc<Physical>> {
     let found = PHYSICALS.find(handle).filter(|found| lock(&found.uses).handles > 0);
     found.ok_or(CuError::INVALID_VALUE)
 }
 
 /// Changes how often the memory is used; with the last use it goes.
-fn change(handle: Handle, change: impl FnOnce(&mut Uses) -> Res) -> Res {
+fn change(handle: Handle, change: impl FnOnce(&mut UseCounts) -> CuResult) -> CuResult {
     let found = PHYSICALS.find(handle).ok_or(CuError::INVALID_VALUE)?;
     let mut uses = lock(&found.uses);
     change(&mut uses)?;
@@ -157,13 +199,13 @@ fn change(handle: Handle, change: impl FnOnce(&mut Uses) -> Res) -> Res {
     Ok(())
 }
 
-fn less(count: &mut u32) -> Res {
+fn decrement(count: &mut u32) -> CuResult {
     *count = count.checked_sub(1).ok_or(CuError::INVALID_VALUE)?;
     Ok(())
 }
 
 /// One more handle of memory that may have none.
-pub(crate) fn retain(handle: Handle) -> Res {
+pub(crate) fn retain(handle: Handle) -> CuResult {
     change(handle, |uses| {
         uses.handles += 1;
         Ok(())
@@ -171,12 +213,12 @@ pub(crate) fn retain(handle: Handle) -> Res {
 }
 
 /// One handle less.
-pub(crate) fn release(handle: Handle) -> Res {
-    change(handle, |uses| less(&mut uses.handles))
+pub(crate) fn release(handle: Handle) -> CuResult {
+    change(handle, |uses| decrement(&mut uses.handles))
 }
 
 /// Notes that the memory is part of something, a range of addresses or a sparse array.
-pub(crate) fn use_it(handle: Handle) -> Res {
+pub(crate) fn add_mapping(handle: Handle) -> CuResult {
     physical(handle)?;
     change(handle, |uses| {
         uses.mappings += 1;
@@ -184,46 +226,47 @@ pub(crate) fn use_it(handle: Handle) -> Res {
     })
 }
 
-/// Takes back [`use_it`].
-pub(crate) fn unuse(handle: Handle) {
+/// Takes back [`add_mapping`].
+pub(crate) fn remove_mapping(handle: Handle) {
     // What is mapped is known.
-    let _ = change(handle, |uses| less(&mut uses.mappings));
+    let _ = change(handle, |uses| decrement(&mut uses.mappings));
 }
 
 /// Maps the first `size` bytes of the memory at `base`.
-pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> Res {
+pub(crate) fn map(base: u64, size: u64, offset: u64, handle: Handle) -> CuResult {
     let found = physical(handle)?;
     let fits = offset == 0 && size != 0 && size <= found.size;
     if !fits || !base.is_multiple_of(GRANULARITY) || !size.is_multiple_of(GRANULARITY) {
         return Err(CuError::INVALID_VALUE);
     }
-    let device = if found.properties.on_device() { found.properties.location_id } else { 0 };
+    let device = found.properties.device().unwrap_or(0);
     let owner = Owner { context: 0, device, card: initialised()?.card(device)?.index() };
-    use_it(handle)?;
-    space::reserved::map(base, size, handle, owner, || found.place(base, size)).inspect_err(|_| unuse(handle))
+    add_mapping(handle)?;
+    space::reserved::map(base, size, handle, owner, || found.place(base, size))
+        .inspect_err(|_| remove_mapping(handle))
 }
 
 /// Ends the mappings that make up exactly this range.
-pub(crate) fn unmap(base: u64, size: u64) -> Res {
+pub(crate) fn unmap(base: u64, size: u64) -> CuResult {
     for mapping in space::reserved::unmap_all(base, size)? {
-        if let space::Kind::Mapped(handle) = mapping.kind {
-            unuse(handle);
+        if let space::AllocationKind::Mapped(handle) = mapping.kind {
+            remove_mapping(handle);
         }
     }
     Ok(())
 }
 
 /// A descriptor for another process.
-pub(crate) fn export(handle: Handle, kind: u32) -> Res<OwnedFd> {
+pub(crate) fn export(handle: Handle, kind: CUmemAllocationHandleType) -> CuResult<OwnedFd> {
     match (kind, &physical(handle)?.backing) {
-        (DESCRIPTOR, Backing::Shared(segment)) => segments::export(segment),
+        (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Backing::Shared(segment)) => segments::export(segment),
         _ => Err(CuError::INVALID_VALUE),
     }
 }
 
 /// A handle of the memory that a descriptor stands for.
-pub(crate) fn import(descriptor: i32, kind: u32) -> Res<Handle> {
-    if kind != DESCRIPTOR {
+pub(crate) fn import(descriptor: i32, kind: CUmemAllocationHandleType) -> CuResult<Handle> {
+    if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
         return Err(if kind & HANDLE_TYPES == 0 { CuError::INVALID_VALUE } else { CuError::NOT_SUPPORTED });
     }
     let segment = segments::import(descriptor)?.ok_or(CuError::INVALID_VALUE)?;
@@ -231,21 +274,13 @@ pub(crate) fn import(descriptor: i32, kind: u32) -> Res<Handle> {
     let device = device.and_then(|device| i32::try_from(device).ok()).ok_or(CuError::INVALID_DEVICE);
     // A descriptor without bytes stands for a pool.
     let device = if segment.bytes == 0 { Err(CuError::INVALID_VALUE) } else { device };
-    let device = device.inspect_err(|_| segments::drop(&segment))?;
-    let properties = Properties {
-        allocation: 1,
-        handle_types: DESCRIPTOR,
-        location: 1,
-        location_id: device,
-        security: 0,
-        flags: 0,
-    };
-    Ok(enter(segment.bytes, properties, Backing::Shared(segment)))
+    let device = device.inspect_err(|_| segments::release(&segment))?;
+    Ok(enter(segment.bytes, Properties::exportable_on(device), Backing::Shared(segment)))
 }
 
 impl Physical {
     /// Puts its first `size` bytes at `base`, without access.
-    fn place(&self, base: u64, size: u64) -> Res {
+    fn place(&self, base: u64, size: u64) -> CuResult {
         let (start, length) = (
             usize::try_from(base).map_err(|_| CuError::INVALID_VALUE)?,
             usize::try_from(size).map_err(|_| CuError::INVALID_VALUE)?,
@@ -274,7 +309,7 @@ impl Physical {
     /// Gives the memory back.
     fn end(&self) {
         match &self.backing {
-            Backing::Shared(segment) => segments::drop(segment),
+            Backing::Shared(segment) => segments::release(segment),
             Backing::Own(offset, card) => {
                 if let (Ok(file), Ok(offset), Ok(size)) =
                     (own(), i64::try_from(*offset), i64::try_from(self.size))

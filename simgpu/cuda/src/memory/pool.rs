@@ -8,18 +8,21 @@ use std::{
     },
 };
 
-use simgpu_device::{Counted, MAX_CARDS, Segment, round_up};
+use gpupool_nvidia::cuda::{
+    CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUmemAllocationHandleType,
+};
+use simgpu_device::{MAX_CARDS, Segment, SegmentCharge, round_up};
 
 use crate::{
     device::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::{
-        ipc::{self, Token},
-        space::{self, Allocation, Kind, Owner},
+        ipc::{self, IpcHandle},
+        space::{self, Allocation, AllocationKind, Owner},
     },
     sync::lock,
 };
@@ -29,9 +32,9 @@ const STEP: u64 = 32 << 20;
 /// The least that it takes, in bytes.
 const LEAST_STEP: u64 = 2 << 20;
 
-/// How much a pool has.
+/// Bytes of a pool, now and at most since they were reset.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Levels {
+pub(crate) struct PoolUsage {
     /// Taken from the card.
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
@@ -40,9 +43,9 @@ pub(crate) struct Levels {
     pub(crate) used_high: u64,
 }
 
-/// A pool.
+/// A `CUmemoryPool`.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct MemoryPool {
     /// CUDA ordinal.
     pub(crate) device: i32,
     /// Index of the card in the machine.
@@ -54,16 +57,16 @@ pub(crate) struct Pool {
     pub(crate) threshold: AtomicU64,
     /// How it may reuse memory: kept, and given back when asked.
     pub(crate) reuse: [AtomicI32; 3],
-    levels: Mutex<Levels>,
-    sharing: Sharing,
+    levels: Mutex<PoolUsage>,
+    sharing: PoolSharing,
     /// The program destroyed it; it goes when its last allocation does.
     destroyed: AtomicBool,
 }
 
-/// Whether other processes have to do with a pool.
+/// Whether a pool is shared between processes.
 #[derive(Debug)]
-pub(crate) enum Sharing {
-    /// They don't.
+pub(crate) enum PoolSharing {
+    /// It is this process's alone.
     Private,
     /// They may open what it hands out: every allocation has a segment of its own, which is used again when it was
     /// freed. The first segment has no bytes and stands for the pool.
@@ -72,7 +75,7 @@ pub(crate) enum Sharing {
     Imported(Segment),
 }
 
-static POOLS: Registry<Pool> = Registry::new();
+static POOLS: Registry<MemoryPool> = Registry::new();
 static DEFAULTS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _];
 /// The pool per device that graphs take their memory from.
 static OF_GRAPHS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _];
@@ -80,13 +83,13 @@ static OF_GRAPHS: [OnceLock<Handle>; MAX_CARDS] = [const { OnceLock::new() }; _]
 static CHOSEN: [AtomicU64; MAX_CARDS] = [const { AtomicU64::new(0) }; _];
 
 /// A pool that the program can name.
-pub(crate) fn pool(handle: Handle) -> Res<Arc<Pool>> {
+pub(crate) fn pool(handle: Handle) -> CuResult<Arc<MemoryPool>> {
     POOLS.get(handle).ok().filter(|pool| !pool.destroyed.load(Relaxed)).ok_or(CuError::INVALID_VALUE)
 }
 
-fn make(device: i32, max_size: u64, is_default: bool, sharing: Sharing) -> Res<Handle> {
+fn make(device: i32, max_size: u64, is_default: bool, sharing: PoolSharing) -> CuResult<Handle> {
     let card = initialised()?.card(device)?.index();
-    Ok(POOLS.add(Pool {
+    Ok(POOLS.add(MemoryPool {
         device,
         card,
         max_size,
@@ -100,82 +103,82 @@ fn make(device: i32, max_size: u64, is_default: bool, sharing: Sharing) -> Res<H
 }
 
 /// Makes a pool of `device` that takes at most `max_size` bytes (0: no bound).
-pub(crate) fn create(device: i32, max_size: u64, exportable: bool) -> Res<Handle> {
+pub(crate) fn create(device: i32, max_size: u64, exportable: bool) -> CuResult<Handle> {
     let sharing = if exportable {
         let card = initialised()?.card(device)?.index();
-        Sharing::Exportable(segments::create(card, 0, Counted::Nowhere)?, Mutex::default())
+        PoolSharing::Exportable(segments::create(card, 0, SegmentCharge::Nobody)?, Mutex::default())
     } else {
-        Sharing::Private
+        PoolSharing::Private
     };
     make(device, max_size, false, sharing)
 }
 
 /// A descriptor by which another process knows the pool.
-pub(crate) fn export(handle: Handle) -> Res<OwnedFd> {
+pub(crate) fn export(handle: Handle) -> CuResult<OwnedFd> {
     match &pool(handle)?.sharing {
-        Sharing::Exportable(segment, _) => segments::export(segment),
+        PoolSharing::Exportable(segment, _) => segments::export(segment),
         _ => Err(CuError::INVALID_VALUE),
     }
 }
 
 /// The pool of another process that a descriptor stands for.
-pub(crate) fn import(descriptor: i32) -> Res<Handle> {
+pub(crate) fn import(descriptor: i32) -> CuResult<Handle> {
     let segment = segments::import(descriptor)?.ok_or(CuError::INVALID_VALUE)?;
     let device = initialised()?.cards.iter().position(|card| card.index() == segment.card);
     match device.and_then(|device| i32::try_from(device).ok()) {
-        Some(device) if segment.bytes == 0 => make(device, 0, false, Sharing::Imported(segment)),
+        Some(device) if segment.bytes == 0 => make(device, 0, false, PoolSharing::Imported(segment)),
         _ => {
-            segments::drop(&segment);
+            segments::release(&segment);
             Err(CuError::INVALID_VALUE)
         }
     }
 }
 
 /// What another process needs to open an allocation of an exportable pool.
-pub(crate) fn export_pointer(pointer: u64) -> Res<Token> {
-    let found = space::find(pointer).filter(|found| matches!(found.kind, Kind::Pooled(_)));
+pub(crate) fn export_pointer(pointer: u64) -> CuResult<IpcHandle> {
+    let found = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Pooled(_)));
     let found = found.ok_or(CuError::INVALID_VALUE)?;
-    Ok(Token::new(ipc::POOLED, &found.segment.ok_or(CuError::INVALID_VALUE)?, found.size))
+    Ok(IpcHandle::new(ipc::POOLED, &found.segment.ok_or(CuError::INVALID_VALUE)?, found.size))
 }
 
 /// Opens an allocation of the other process's pool `handle`.
-pub(crate) fn import_pointer(handle: Handle, token: &Token) -> Res<u64> {
+pub(crate) fn import_pointer(handle: Handle, token: &IpcHandle) -> CuResult<u64> {
     let pool = pool(handle)?;
-    let Sharing::Imported(_) = pool.sharing else { return Err(CuError::INVALID_VALUE) };
+    let PoolSharing::Imported(_) = pool.sharing else { return Err(CuError::INVALID_VALUE) };
     let owner = pool.owner(Owner { context: 0, device: pool.device, card: pool.card });
-    ipc::open(token, ipc::POOLED, Kind::PoolOpened(handle), owner)
+    ipc::open(token, ipc::POOLED, AllocationKind::PoolOpened(handle), owner)
 }
 
 /// The pool that `device` has from the start.
-pub(crate) fn default_of(device: i32) -> Res<Handle> {
+pub(crate) fn default_of(device: i32) -> CuResult<Handle> {
     let place = initialised()?.card(device)?.index();
     if let Some(&handle) = DEFAULTS[place].get() {
         return Ok(handle);
     }
-    let made = make(device, 0, true, Sharing::Private)?;
+    let made = make(device, 0, true, PoolSharing::Private)?;
     Ok(*DEFAULTS[place].get_or_init(|| made))
 }
 
 /// The pool that graphs of `device` take their memory from. It keeps what it has until it is trimmed.
-pub(crate) fn graph_pool_of(device: i32) -> Res<Handle> {
+pub(crate) fn graph_pool_of(device: i32) -> CuResult<Handle> {
     let place = initialised()?.card(device)?.index();
     if let Some(&handle) = OF_GRAPHS[place].get() {
         return Ok(handle);
     }
-    let made = make(device, 0, true, Sharing::Private)?;
+    let made = make(device, 0, true, PoolSharing::Private)?;
     pool(made)?.threshold.store(u64::MAX, Relaxed);
     Ok(*OF_GRAPHS[place].get_or_init(|| made))
 }
 
 /// The pool that `cuMemAllocAsync` uses on `device`.
-pub(crate) fn current_of(device: i32) -> Res<Handle> {
+pub(crate) fn current_of(device: i32) -> CuResult<Handle> {
     let place = initialised()?.card(device)?.index();
     let chosen = CHOSEN[place].load(Relaxed);
     if chosen != 0 && pool(chosen).is_ok() { Ok(chosen) } else { default_of(device) }
 }
 
 /// Lets `cuMemAllocAsync` use `handle` on `device`.
-pub(crate) fn choose(device: i32, handle: Handle) -> Res {
+pub(crate) fn choose(device: i32, handle: Handle) -> CuResult {
     let place = initialised()?.card(device)?.index();
     if pool(handle)?.device != device {
         return Err(CuError::INVALID_VALUE);
@@ -185,7 +188,7 @@ pub(crate) fn choose(device: i32, handle: Handle) -> Res {
 }
 
 /// Ends a pool that the program made, at once or with its last allocation.
-pub(crate) fn destroy(handle: Handle) -> Res {
+pub(crate) fn destroy(handle: Handle) -> CuResult {
     let found = pool(handle)?;
     if found.is_default {
         return Err(CuError::INVALID_VALUE);
@@ -196,27 +199,27 @@ pub(crate) fn destroy(handle: Handle) -> Res {
 }
 
 /// Takes `size` bytes from the pool `handle`.
-pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> Res<u64> {
+pub(crate) fn allocate(handle: Handle, size: u64, owner: Owner) -> CuResult<u64> {
     let pool = pool(handle)?;
     if size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let owner = pool.owner(owner);
     match &pool.sharing {
-        Sharing::Private => pool.hand_out(size)?,
-        Sharing::Exportable(_, free) => return pool.hand_out_segment(handle, free, size, owner),
-        Sharing::Imported(_) => return Err(CuError::INVALID_VALUE),
+        PoolSharing::Private => pool.hand_out(size)?,
+        PoolSharing::Exportable(_, free) => return pool.hand_out_segment(handle, free, size, owner),
+        PoolSharing::Imported(_) => return Err(CuError::INVALID_VALUE),
     }
-    space::allocate(Kind::Pooled(handle), size, owner, 0).inspect_err(|_| pool.take_back(size))
+    space::allocate(AllocationKind::Pooled(handle), size, owner, 0).inspect_err(|_| pool.take_back(size))
 }
 
 /// Takes back an allocation that was freed, if it was a pool's.
 pub(crate) fn take_back(allocation: &Allocation) {
-    if let Kind::Pooled(handle) | Kind::Graph(handle) = allocation.kind
+    if let AllocationKind::Pooled(handle) | AllocationKind::Graph(handle) = allocation.kind
         && let Some(pool) = POOLS.find(handle)
     {
         pool.take_back(allocation.size);
-        if let (Sharing::Exportable(_, free), Some(segment)) = (&pool.sharing, allocation.segment) {
+        if let (PoolSharing::Exportable(_, free), Some(segment)) = (&pool.sharing, allocation.segment) {
             lock(free).push(segment);
         }
         pool.remove_if_over(handle);
@@ -224,7 +227,7 @@ pub(crate) fn take_back(allocation: &Allocation) {
 }
 
 /// At a synchronisation: pools give back what they don't use and may not keep.
-pub(crate) fn settle() {
+pub(crate) fn trim_at_synchronization() {
     POOLS.each(|pool| pool.trim_to(pool.threshold.load(Relaxed)));
 }
 
@@ -237,16 +240,16 @@ pub(crate) fn empty_pools_of(card: usize) {
     });
 }
 
-impl Drop for Pool {
+impl Drop for MemoryPool {
     fn drop(&mut self) {
-        if let Sharing::Exportable(segment, _) | Sharing::Imported(segment) = &self.sharing {
-            segments::drop(segment);
+        if let PoolSharing::Exportable(segment, _) | PoolSharing::Imported(segment) = &self.sharing {
+            segments::release(segment);
         }
     }
 }
 
-impl Pool {
-    pub(crate) fn levels(&self) -> Levels {
+impl MemoryPool {
+    pub(crate) fn levels(&self) -> PoolUsage {
         *lock(&self.levels)
     }
 
@@ -263,13 +266,13 @@ impl Pool {
     /// Gives back unused memory down to `keep` bytes.
     pub(crate) fn trim_to(&self, keep: u64) {
         let mut levels = lock(&self.levels);
-        if let Sharing::Exportable(_, free) = &self.sharing {
+        if let PoolSharing::Exportable(_, free) = &self.sharing {
             let mut free = lock(free);
             while levels.reserved > keep.max(levels.used)
                 && let Some(segment) = free.pop()
             {
                 levels.reserved -= segment.bytes;
-                segments::drop(&segment);
+                segments::release(&segment);
             }
             return;
         }
@@ -288,12 +291,12 @@ impl Pool {
     }
 
     /// Sees to it that `size` bytes more than now can be handed out.
-    pub(crate) fn reserve(&self, size: u64) -> Res {
+    pub(crate) fn reserve(&self, size: u64) -> CuResult {
         self.reserve_in(&mut lock(&self.levels), size).map(|_| ())
     }
 
     /// As [`Self::reserve`]; gives what will be handed out then.
-    fn reserve_in(&self, levels: &mut Levels, size: u64) -> Res<u64> {
+    fn reserve_in(&self, levels: &mut PoolUsage, size: u64) -> CuResult<u64> {
         let needed = levels.used.checked_add(round_up(size)).ok_or(CuError::OUT_OF_MEMORY)?;
         if needed > levels.reserved {
             let missing = needed - levels.reserved;
@@ -304,7 +307,7 @@ impl Pool {
     }
 
     /// Hands out `size` bytes.
-    pub(crate) fn hand_out(&self, size: u64) -> Res {
+    pub(crate) fn hand_out(&self, size: u64) -> CuResult {
         let mut levels = lock(&self.levels);
         let needed = self.reserve_in(&mut levels, size)?;
         levels.used = needed;
@@ -320,7 +323,7 @@ impl Pool {
         free: &Mutex<Vec<Segment>>,
         size: u64,
         owner: Owner,
-    ) -> Res<u64> {
+    ) -> CuResult<u64> {
         let mut levels = lock(&self.levels);
         let mut free = lock(free);
         let fitting = free.iter().enumerate().filter(|(_, segment)| segment.bytes >= size);
@@ -332,14 +335,14 @@ impl Pool {
             if self.max_size != 0 && levels.reserved.saturating_add(bytes) > self.max_size.max(LEAST_STEP) {
                 return Err(CuError::OUT_OF_MEMORY);
             }
-            let segment = segments::create(self.card, bytes, Counted::Card)?;
+            let segment = segments::create(self.card, bytes, SegmentCharge::Card)?;
             levels.reserved += bytes;
             levels.reserved_high = levels.reserved_high.max(levels.reserved);
             segment
         };
         let opened = segments::open(segment.index, segment.serial)?
             .ok_or(CuError::UNKNOWN)
-            .and_then(|again| space::sharing::open(again, size, Kind::Pooled(handle), owner));
+            .and_then(|again| space::sharing::open(again, size, AllocationKind::Pooled(handle), owner));
         if opened.is_err() {
             free.push(segment);
         } else {
@@ -350,15 +353,15 @@ impl Pool {
     }
 
     /// What `CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES` says.
-    pub(crate) const fn handle_types(&self) -> i32 {
+    pub(crate) const fn handle_types(&self) -> CUmemAllocationHandleType {
         match self.sharing {
-            Sharing::Exportable(..) => 1,
-            Sharing::Private | Sharing::Imported(_) => 0,
+            PoolSharing::Exportable(..) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            PoolSharing::Private | PoolSharing::Imported(_) => CU_MEM_HANDLE_TYPE_NONE,
         }
     }
 
     /// Takes at least `missing` bytes from the card and says how many.
-    fn grow(&self, reserved: u64, missing: u64) -> Res<u64> {
+    fn grow(&self, reserved: u64, missing: u64) -> CuResult<u64> {
         let process = initialised()?.process()?;
         let mut refusal = CuError::OUT_OF_MEMORY;
         for step in [STEP, LEAST_STEP] {

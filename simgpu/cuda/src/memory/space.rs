@@ -1,4 +1,4 @@
-//! The process's allocations: what every pointer belongs to.
+//! The process's address space: its allocations, by their addresses, and who they belong to.
 
 pub(crate) mod reserved;
 pub(crate) mod sharing;
@@ -12,27 +12,24 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 use simgpu_device::Segment;
 
-pub(crate) use self::transfer::{Box3, Copy, Fill, Side};
+pub(crate) use self::transfer::{CopyPointer, CopyRegion, MemoryCopy, MemoryFill};
 use crate::{
     device::{
         initialised::{Initialised, initialised},
         segments,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     memory::arena::Arena,
     sync::{read, write},
 };
 
-/// `CU_MEM_ACCESS_FLAGS_PROT_READ` and `…_READWRITE`.
-pub(crate) const READ: u32 = 1;
-pub(crate) const READ_WRITE: u32 = 3;
-
 /// What kind of memory an allocation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AllocationKind {
     /// Plain device memory.
     Device,
     /// Managed memory.
@@ -61,7 +58,7 @@ pub(crate) enum Kind {
     Graph(Handle),
 }
 
-impl Kind {
+impl AllocationKind {
     /// Whether it lies on the card.
     pub(crate) const fn on_device(self) -> bool {
         !matches!(self, Self::Host | Self::Registered)
@@ -109,7 +106,7 @@ pub(crate) struct Allocation {
     pub(crate) base: u64,
     /// Bytes asked for.
     pub(crate) size: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: AllocationKind,
     pub(crate) owner: Owner,
     /// Flags it was made with; of mapped memory, how it may be accessed.
     pub(crate) flags: u32,
@@ -120,7 +117,7 @@ pub(crate) struct Allocation {
 }
 
 #[derive(Debug)]
-struct Space {
+struct AddressSpace {
     arena: Arena,
     /// Where addresses of 32 bits reach.
     low: Arena,
@@ -131,7 +128,7 @@ struct Space {
     held: BTreeMap<u64, u64>,
 }
 
-static SPACE: RwLock<Space> = RwLock::new(Space {
+static SPACE: RwLock<AddressSpace> = RwLock::new(AddressSpace {
     arena: Arena::new(false),
     low: Arena::new(true),
     live: BTreeMap::new(),
@@ -140,7 +137,7 @@ static SPACE: RwLock<Space> = RwLock::new(Space {
 });
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-impl Space {
+impl AddressSpace {
     /// The allocation that `address` lies in.
     fn find(&self, address: u64) -> Option<&Allocation> {
         let (_, allocation) = self.live.range(..=address).next_back()?;
@@ -165,7 +162,14 @@ impl Space {
     }
 
     /// Notes an allocation.
-    fn enter(&mut self, base: u64, size: u64, kind: Kind, owner: Owner, flags: u32) -> &mut Allocation {
+    fn enter(
+        &mut self,
+        base: u64,
+        size: u64,
+        kind: AllocationKind,
+        owner: Owner,
+        flags: u32,
+    ) -> &mut Allocation {
         let id = IDS.fetch_add(1, Relaxed);
         let allocation = Allocation { base, size, kind, owner, flags, id, segment: None };
         self.live.insert(base, allocation);
@@ -185,29 +189,32 @@ impl Allocation {
     /// Whether it may be read, or written where `writes`.
     const fn allows(&self, writes: bool) -> bool {
         match self.kind {
-            Kind::Mapped(_) => self.flags == READ_WRITE || (self.flags == READ && !writes),
+            AllocationKind::Mapped(_) => {
+                self.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                    || (self.flags == CU_MEM_ACCESS_FLAGS_PROT_READ && !writes)
+            }
             _ => true,
         }
     }
 }
 
 /// Makes an allocation of `size` bytes, charged to the card if it is of a kind that is.
-pub(crate) fn allocate(kind: Kind, size: u64, owner: Owner, flags: u32) -> Res<u64> {
+pub(crate) fn allocate(kind: AllocationKind, size: u64, owner: Owner, flags: u32) -> CuResult<u64> {
     allocate_in(|space| &mut space.arena, kind, size, owner, flags)
 }
 
 /// As [`allocate`], at an address of 32 bits.
-pub(crate) fn allocate_low(kind: Kind, size: u64, owner: Owner) -> Res<u64> {
+pub(crate) fn allocate_low(kind: AllocationKind, size: u64, owner: Owner) -> CuResult<u64> {
     allocate_in(|space| &mut space.low, kind, size, owner, 0)
 }
 
 fn allocate_in(
-    arena: fn(&mut Space) -> &mut Arena,
-    kind: Kind,
+    arena: fn(&mut AddressSpace) -> &mut Arena,
+    kind: AllocationKind,
     size: u64,
     owner: Owner,
     flags: u32,
-) -> Res<u64> {
+) -> CuResult<u64> {
     if size == 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -228,7 +235,7 @@ fn allocate_in(
 }
 
 /// Addresses for an allocation that comes later, and may come more than once.
-pub(crate) fn hold(size: u64) -> Res<u64> {
+pub(crate) fn hold(size: u64) -> CuResult<u64> {
     let mut space = write(&SPACE);
     let base = space.arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)?;
     space.held.insert(base, size);
@@ -243,19 +250,19 @@ pub(crate) fn give_up(base: u64, size: u64) {
 }
 
 /// Begins an allocation at addresses that [`hold`] gave.
-pub(crate) fn enter_held(base: u64, size: u64, kind: Kind, owner: Owner) {
+pub(crate) fn enter_held(base: u64, size: u64, kind: AllocationKind, owner: Owner) {
     write(&SPACE).enter(base, size, kind, owner, 0);
 }
 
 /// Enters memory of the program's; fails when some of it is entered already.
-pub(crate) fn register(base: u64, size: u64, owner: Owner, flags: u32) -> Res {
+pub(crate) fn register(base: u64, size: u64, owner: Owner, flags: u32) -> CuResult {
     let end = base.checked_add(size).filter(|_| base != 0 && size != 0).ok_or(CuError::INVALID_VALUE)?;
     let mut space = write(&SPACE);
     let overlaps = space.live.range(..end).next_back().is_some_and(|(_, last)| last.base + last.size > base);
     if overlaps {
         return Err(CuError::HOST_MEMORY_ALREADY_REGISTERED);
     }
-    space.enter(base, size, Kind::Registered, owner, flags);
+    space.enter(base, size, AllocationKind::Registered, owner, flags);
     Ok(())
 }
 
@@ -264,16 +271,16 @@ pub(crate) fn release(base: u64, fits: impl Fn(&Allocation) -> bool) -> Option<A
     let mut space = write(&SPACE);
     let allocation = *space.live.get(&base).filter(|allocation| fits(allocation))?;
     space.live.remove(&base);
-    if allocation.segment.is_some() || allocation.kind == Kind::External {
+    if allocation.segment.is_some() || allocation.kind == AllocationKind::External {
         sharing::uncover(base, allocation.size);
     }
-    if !matches!(allocation.kind, Kind::Registered | Kind::Graph(_)) {
+    if !matches!(allocation.kind, AllocationKind::Registered | AllocationKind::Graph(_)) {
         let arena = if u32::try_from(base).is_ok() { &mut space.low } else { &mut space.arena };
         arena.free(base, allocation.size);
     }
     drop(space);
     if let Some(segment) = allocation.segment {
-        segments::drop(&segment);
+        segments::release(&segment);
     } else if allocation.kind.charged()
         && let Ok(process) = initialised().and_then(Initialised::process)
     {

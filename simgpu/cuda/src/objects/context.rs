@@ -9,6 +9,10 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_FUNC_CACHE_PREFER_NONE, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
+    CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_STACK_SIZE, CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE,
+};
 use simgpu_device::Card;
 
 use crate::{
@@ -16,24 +20,25 @@ use crate::{
         engine::{Engine, engine},
         initialised::initialised,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
     memory::space::Owner,
     sync::lock,
 };
 
-/// How many of `CUlimit`'s numbers are kept.
-pub(crate) const LIMITS: usize = 7;
-/// Stack, printf buffer, heap, nesting, pending launches, L2 fetch size, persisting L2.
+/// How many of `CUlimit`'s limits are kept, each in the place of its value.
+pub(crate) const LIMITS: usize = CU_LIMIT_PERSISTING_L2_CACHE_SIZE as usize + 1;
+/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in
+/// numbers; L2 fetch size and persisting L2 in bytes.
 const FIRST_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
-/// Those that take memory.
-pub(crate) const STACK_SIZE: usize = 0;
-const PRINTF_SIZE: usize = 1;
-const HEAP_SIZE: usize = 2;
+/// The places of those that take memory.
+pub(crate) const STACK_SIZE: usize = CU_LIMIT_STACK_SIZE as usize;
+const PRINTF_SIZE: usize = CU_LIMIT_PRINTF_FIFO_SIZE as usize;
+const HEAP_SIZE: usize = CU_LIMIT_MALLOC_HEAP_SIZE as usize;
 /// What limits take of the card comes in multiples of this many bytes.
 const LIMIT_STEP: u64 = 2 << 20;
 
-/// A context.
+/// A `CUcontext`, primary or not.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) handle: Handle,
@@ -54,14 +59,14 @@ pub(crate) struct Context {
 
 /// A device's primary context: the handle stays, the context behind it comes and goes.
 #[derive(Debug, Default)]
-pub(crate) struct Primary {
+pub(crate) struct PrimaryContext {
     pub(crate) handle: Handle,
     pub(crate) users: u32,
     pub(crate) flags: u32,
 }
 
 pub(crate) static CONTEXTS: Registry<Context> = Registry::new();
-static PRIMARIES: Mutex<Vec<Primary>> = Mutex::new(Vec::new());
+static PRIMARIES: Mutex<Vec<PrimaryContext>> = Mutex::new(Vec::new());
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
@@ -80,20 +85,20 @@ pub(crate) fn current_handle() -> Option<Handle> {
 }
 
 /// The calling thread's current context, usable or not. Fails where there is none or it is gone.
-pub(crate) fn current_unchecked() -> Res<Arc<Context>> {
+pub(crate) fn current_unchecked() -> CuResult<Arc<Context>> {
     let handle = current_handle().ok_or(CuError::INVALID_CONTEXT)?;
     CONTEXTS.find(handle).ok_or(CuError::CONTEXT_IS_DESTROYED)
 }
 
 /// The calling thread's current context. Fails where there is none, it is gone, or its card is lost.
-pub(crate) fn current() -> Res<Arc<Context>> {
+pub(crate) fn current() -> CuResult<Arc<Context>> {
     let context = current_unchecked()?;
     context.check()?;
     Ok(context)
 }
 
 /// The context behind a handle that the program passed. Fails when there is none or its card is lost.
-pub(crate) fn context(handle: Handle) -> Res<Arc<Context>> {
+pub(crate) fn context(handle: Handle) -> CuResult<Arc<Context>> {
     let context = CONTEXTS.find(handle).ok_or(CuError::INVALID_CONTEXT)?;
     context.check()?;
     Ok(context)
@@ -107,7 +112,7 @@ impl Context {
         flags: u32,
         api_version: u32,
         primary: bool,
-    ) -> Res<Arc<Self>> {
+    ) -> CuResult<Arc<Self>> {
         let state = initialised()?;
         let card = state.card(device)?;
         let losses = card.losses();
@@ -122,8 +127,8 @@ impl Context {
             id: IDS.fetch_add(1, Relaxed),
             api_version,
             limits: Mutex::new(FIRST_LIMITS),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(1),
+            cache_config: AtomicU32::new(CU_FUNC_CACHE_PREFER_NONE),
+            shared_config: AtomicU32::new(CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE),
         });
         CONTEXTS.put(handle, Arc::clone(&context));
         Ok(context)
@@ -135,7 +140,7 @@ impl Context {
     }
 
     /// Sets a limit. Some take memory of the card; where that is not there nothing changes.
-    pub(crate) fn set_limit(&self, place: usize, value: usize) -> Res {
+    pub(crate) fn set_limit(&self, place: usize, value: usize) -> CuResult {
         let process = initialised()?.process()?;
         let mut limits = lock(&self.limits);
         let mut new = *limits;
@@ -162,7 +167,7 @@ impl Context {
     }
 
     /// Gives back what the context and its raised limits took of the card.
-    pub(crate) fn give_memory_back(&self) -> Res {
+    pub(crate) fn give_memory_back(&self) -> CuResult {
         let process = initialised()?.process()?;
         let extra = self.memory_of(&lock(&self.limits));
         process.give_memory(self.card.index(), extra);
@@ -176,7 +181,7 @@ impl Context {
     }
 
     /// Fails when the card is lost, or was since the context was made.
-    pub(crate) fn check(&self) -> Res {
+    pub(crate) fn check(&self) -> CuResult {
         if self.card.lost() || self.card.losses() != self.losses {
             return Err(CuError::DEVICE_UNAVAILABLE);
         }
@@ -190,12 +195,15 @@ impl Context {
 }
 
 /// Runs `work` on the primary context of `device`; fails where there is no such device.
-pub(crate) fn with_primary<T>(device: i32, work: impl FnOnce(&mut Primary) -> Res<T>) -> Res<T> {
+pub(crate) fn with_primary<T>(
+    device: i32,
+    work: impl FnOnce(&mut PrimaryContext) -> CuResult<T>,
+) -> CuResult<T> {
     initialised()?.card(device)?;
     let place = usize::try_from(device).map_err(|_| CuError::INVALID_DEVICE)?;
     let mut primaries = lock(&PRIMARIES);
     while primaries.len() <= place {
-        primaries.push(Primary { handle: fresh(), ..Primary::default() });
+        primaries.push(PrimaryContext { handle: fresh(), ..PrimaryContext::default() });
     }
     work(&mut primaries[place])
 }

@@ -1,9 +1,9 @@
 //! The end of a context, and of everything that belongs to it.
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
-    memory::{graph_memory::given_back, ipc, pool, space},
+    memory::{graph_memory::note_freed, ipc, pool, space},
     objects::{
         array,
         context::{CONTEXTS, Context},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Ends a context: its work is waited for, everything that belongs to it goes, its memory is given back.
-pub(crate) fn destroy(handle: Handle) -> Res {
+pub(crate) fn destroy(handle: Handle) -> CuResult {
     let context = CONTEXTS.remove(handle).map_err(|_| CuError::INVALID_CONTEXT)?;
     if context.check().is_ok() {
         let _ = context.engine().end().wait();
@@ -30,7 +30,7 @@ fn end_what_belongs_to(context: &Context) {
     module::end_of_context(handle);
     array::end_of_context(handle);
     for freed in space::release_all(|allocation| allocation.owner.context == handle) {
-        given_back(&freed);
+        note_freed(&freed);
         if let Some(segment) = freed.segment {
             ipc::forget(&segment);
         }

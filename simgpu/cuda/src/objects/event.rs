@@ -1,52 +1,51 @@
-//! Events: moments in streams.
+//! Events: they mark a place in a stream's work, and have happened when the work before it is done.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use simgpu_device::{Counted, now_ns};
+use gpupool_nvidia::cuda::{
+    CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS, CU_EVENT_RECORD_EXTERNAL,
+    CU_EVENT_WAIT_EXTERNAL,
+};
+use simgpu_device::{SegmentCharge, now_ns};
 
 use crate::{
-    device::{engine::Point, host_call::HostCall, interprocess_time::Foreign, segments},
-    error::{CuError, Res},
+    device::{engine::Completion, host_call::HostCall, interprocess_time::InterprocessTime, segments},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
-    memory::ipc::{self, Token},
+    memory::ipc::{self, IpcHandle},
     objects::{
-        capture::Recording,
+        capture::CaptureSequence,
         context::{context, current},
-        graph::node::Work,
-        stream::Target,
+        graph::node::NodeWork,
+        stream::TargetStream,
     },
     sync::lock,
 };
 
-/// `CU_EVENT_DISABLE_TIMING`.
-const NO_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`.
-const INTERPROCESS: u32 = 4;
-
 /// What an event was last recorded for.
 #[derive(Debug, Clone)]
-enum Moment {
+enum EventState {
     Never,
-    /// In a stream that was being recorded, after these nodes: it happens when the graph runs.
-    Captured(Arc<Recording>, Box<[Handle]>),
-    Point(Point),
+    /// In a stream that was being captured, after these nodes: it happens when the graph runs.
+    Captured(Arc<CaptureSequence>, Box<[Handle]>),
+    Recorded(Completion),
 }
 
-/// An event.
+/// A `CUevent`.
 #[derive(Debug)]
 pub(crate) struct Event {
     /// The context it belongs to.
     pub(crate) context: Handle,
     flags: u32,
-    moment: Mutex<Moment>,
-    /// Where other processes see the moment, or put it.
-    page: OnceLock<Arc<Foreign>>,
+    moment: Mutex<EventState>,
+    /// Shared with other processes, where the event was made for that: when it happens.
+    page: OnceLock<Arc<InterprocessTime>>,
 }
 
 pub(crate) static EVENTS: Registry<Event> = Registry::new();
 
 /// The event, if its card still works.
-fn usable(event: Handle) -> Res<Arc<Event>> {
+fn usable(event: Handle) -> CuResult<Arc<Event>> {
     let event = EVENTS.get(event)?;
     context(event.context).map_err(|error| match error {
         CuError::INVALID_CONTEXT => CuError::CONTEXT_IS_DESTROYED,
@@ -55,31 +54,30 @@ fn usable(event: Handle) -> Res<Arc<Event>> {
     Ok(event)
 }
 
-/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: the event is no part of the recording, but a node of its own.
-const EXTERNAL: u32 = 1;
-
-/// Records an event in a stream.
-pub(crate) fn record(handle: Handle, target: &Target, flags: u32) -> Res {
+/// Records an event in a stream; with [`CU_EVENT_RECORD_EXTERNAL`] as a node of its own where the stream is captured.
+pub(crate) fn record(handle: Handle, target: &TargetStream, flags: u32) -> CuResult {
     let event = usable(handle)?;
     if event.context != target.context().handle {
         return Err(CuError::INVALID_HANDLE);
     }
-    if flags & !EXTERNAL != 0 {
+    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let mut capture = target.made().map(|stream| lock(&stream.capture));
     let moment = match capture.as_mut().and_then(|capture| capture.as_mut()) {
-        Some(capture) if flags == EXTERNAL => return capture.record(Work::Record(handle)),
-        Some(capture) => Moment::Captured(Arc::clone(&capture.recording), capture.tips.clone()),
+        Some(capture) if flags == CU_EVENT_RECORD_EXTERNAL => {
+            return capture.record(NodeWork::Record(handle));
+        }
+        Some(capture) => EventState::Captured(Arc::clone(&capture.sequence), capture.dependencies.clone()),
         // In an idle stream it happens when the card gets to what comes next.
-        None => Moment::Point(match target.end() {
-            Point::At(end) if end <= now_ns() => target.engine().mark(),
+        None => EventState::Recorded(match target.end() {
+            Completion::At(end) if end <= now_ns() => target.engine().mark(),
             later => later,
         }),
     };
     drop(capture);
-    if let (Some(page), Moment::Point(point)) = (event.page.get(), &moment)
-        && let Some(call) = publish(page, point)
+    if let (Some(page), EventState::Recorded(completion)) = (event.page.get(), &moment)
+        && let Some(call) = publish(page, completion)
     {
         target.engine().submit_call(call)?;
     }
@@ -87,9 +85,10 @@ pub(crate) fn record(handle: Handle, target: &Target, flags: u32) -> Res {
     Ok(())
 }
 
-/// Tells other processes when a moment of this one is; gives what has to be called in its turn where that is not known yet.
-fn publish(page: &Foreign, point: &Point) -> Option<HostCall> {
-    if let Point::At(end) = point {
+/// Tells other processes when an event of this one happens; gives a function to be called in the stream's order where
+/// that is not known yet.
+fn publish(page: &InterprocessTime, completion: &Completion) -> Option<HostCall> {
+    if let Completion::At(end) = completion {
         page.set(*end);
         return None;
     }
@@ -97,52 +96,53 @@ fn publish(page: &Foreign, point: &Point) -> Option<HostCall> {
 }
 
 /// What another process needs to open an event that was made for it.
-pub(crate) fn share(event: Handle) -> Res<Token> {
+pub(crate) fn share(event: Handle) -> CuResult<IpcHandle> {
     let event = usable(event)?;
-    if event.flags & INTERPROCESS == 0 {
+    if event.flags & CU_EVENT_INTERPROCESS == 0 {
         return Err(CuError::INVALID_VALUE);
     }
     if event.page.get().is_none() {
-        let page = Foreign::of(segments::create(0, 4096, Counted::Nowhere)?)?;
-        if let Moment::Point(point) = &*lock(&event.moment) {
-            page.set(point.known()?);
+        let page = InterprocessTime::of(segments::create(0, 4096, SegmentCharge::Nobody)?)?;
+        if let EventState::Recorded(completion) = &*lock(&event.moment) {
+            page.set(completion.known()?);
         }
         let _ = event.page.set(Arc::new(page));
     }
     let page = event.page.get().ok_or(CuError::UNKNOWN)?;
-    Ok(Token::new(ipc::EVENT, &page.segment, page.segment.bytes))
+    Ok(IpcHandle::new(ipc::EVENT, &page.segment, page.segment.bytes))
 }
 
 /// Opens an event of another process.
-pub(crate) fn open(token: &Token) -> Res<Handle> {
+pub(crate) fn open(shared: &IpcHandle) -> CuResult<Handle> {
     let context = current()?.handle;
-    let page = OnceLock::from(Arc::new(Foreign::of(token.segment(ipc::EVENT)?)?));
-    let (flags, moment) = (INTERPROCESS | NO_TIMING, Mutex::new(Moment::Never));
+    let page = OnceLock::from(Arc::new(InterprocessTime::of(shared.segment(ipc::EVENT)?)?));
+    let (flags, moment) = (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, Mutex::new(EventState::Never));
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
-/// Lets a stream wait for an event.
-pub(crate) fn wait_in(target: &Target, handle: Handle, flags: u32) -> Res {
-    if flags & !EXTERNAL != 0 {
+/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is
+/// captured.
+pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuResult {
+    if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);
     }
     let event = usable(handle)?;
-    if let (true, Some(stream)) = (flags == EXTERNAL, target.made())
+    if let (true, Some(stream)) = (flags == CU_EVENT_WAIT_EXTERNAL, target.made())
         && let Some(capture) = lock(&stream.capture).as_mut()
     {
-        return capture.record(Work::Wait(handle));
+        return capture.record(NodeWork::Wait(handle));
     }
     match event.last() {
-        Moment::Captured(recording, tips) => {
-            // The legacy default stream can't be part of a recording.
+        EventState::Captured(sequence, dependencies) => {
+            // The legacy default stream can't be part of a capture.
             let stream = target.made().ok_or(CuError::STREAM_CAPTURE_IMPLICIT)?;
-            stream.join_capture(&recording, &tips)
+            stream.join_capture(&sequence, &dependencies)
         }
-        Moment::Never => Ok(()),
-        Moment::Point(_) if target.is_capturing() => Err(CuError::STREAM_CAPTURE_ISOLATION),
-        Moment::Point(Point::At(end)) if end <= now_ns() => Ok(()),
-        Moment::Point(point) => {
-            target.engine().submit_wait(&point)?;
+        EventState::Never => Ok(()),
+        EventState::Recorded(_) if target.is_capturing() => Err(CuError::STREAM_CAPTURE_ISOLATION),
+        EventState::Recorded(Completion::At(end)) if end <= now_ns() => Ok(()),
+        EventState::Recorded(completion) => {
+            target.engine().submit_wait(&completion)?;
             target.reach(target.engine().end());
             Ok(())
         }
@@ -151,54 +151,63 @@ pub(crate) fn wait_in(target: &Target, handle: Handle, flags: u32) -> Res {
 
 impl Event {
     /// What it was last recorded for, by whomever.
-    fn last(&self) -> Moment {
+    fn last(&self) -> EventState {
         match (&*lock(&self.moment), self.page.get()) {
-            (captured @ Moment::Captured(..), _) => captured.clone(),
-            (_, Some(page)) if page.is_told() => Moment::Point(Point::Foreign(Arc::clone(page))),
+            (captured @ EventState::Captured(..), _) => captured.clone(),
+            (_, Some(page)) if page.is_told() => {
+                EventState::Recorded(Completion::Interprocess(Arc::clone(page)))
+            }
             (own, _) => own.clone(),
         }
     }
 }
 
+/// Every flag that an event can have.
+const EVENT_FLAGS: u32 = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+
 /// Makes an event in the current context.
-pub(crate) fn create(flags: u32) -> Res<Handle> {
-    if flags > 7 || flags & (INTERPROCESS | NO_TIMING) == INTERPROCESS {
+pub(crate) fn create(flags: u32) -> CuResult<Handle> {
+    if flags & !EVENT_FLAGS != 0
+        || flags & (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING) == CU_EVENT_INTERPROCESS
+    {
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?.handle;
-    let (moment, page) = (Mutex::new(Moment::Never), OnceLock::new());
+    let (moment, page) = (Mutex::new(EventState::Never), OnceLock::new());
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
 /// Fails with `CUDA_ERROR_NOT_READY` where the event has not happened yet. One that was never recorded has.
-pub(crate) fn query(event: Handle) -> Res {
+pub(crate) fn query(event: Handle) -> CuResult {
     match usable(event)?.last() {
-        Moment::Never => Ok(()),
-        Moment::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        Moment::Point(point) => point.reached().map(|_| ()),
+        EventState::Never => Ok(()),
+        EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
+        EventState::Recorded(completion) => completion.reached().map(|_| ()),
     }
 }
 
 /// Waits until the event has happened; gives whether there was anything to wait for.
-pub(crate) fn wait(event: Handle) -> Res<bool> {
+pub(crate) fn wait(event: Handle) -> CuResult<bool> {
     match usable(event)?.last() {
-        Moment::Never => Ok(false),
-        Moment::Captured(..) => Err(CuError::CAPTURED_EVENT),
-        Moment::Point(point) => point.wait().map(|_| true),
+        EventState::Never => Ok(false),
+        EventState::Captured(..) => Err(CuError::CAPTURED_EVENT),
+        EventState::Recorded(completion) => completion.wait().map(|_| true),
     }
 }
 
-fn timed(event: Handle) -> Res<u64> {
+fn timed(event: Handle) -> CuResult<u64> {
     let event = usable(event)?;
     let moment = lock(&event.moment).clone();
     match moment {
-        Moment::Point(point) if event.flags & NO_TIMING == 0 => point.reached(),
+        EventState::Recorded(completion) if event.flags & CU_EVENT_DISABLE_TIMING == 0 => {
+            completion.reached()
+        }
         _ => Err(CuError::INVALID_HANDLE),
     }
 }
 
 /// Milliseconds between two events.
-pub(crate) fn elapsed(start: Handle, end: Handle) -> Res<f32> {
+pub(crate) fn elapsed(start: Handle, end: Handle) -> CuResult<f32> {
     let (start, end) = (timed(start)?, timed(end)?);
     #[allow(
         clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! Graphs: pieces of work with an order among them, to be done later and again.
+//! Graphs (`CUgraph`): nodes and the edges between them, before they are made executable.
 
 pub(crate) mod node;
 pub(crate) mod user_object;
@@ -12,12 +12,12 @@ use std::{
 };
 
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry, fresh},
     memory::graph_memory,
     objects::graph::{
-        node::{Node, Work},
-        user_object::Kept,
+        node::{GraphNode, NodeWork},
+        user_object::RetainedObjects,
     },
     sync::lock,
 };
@@ -26,9 +26,9 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) id: u32,
-    nodes: Mutex<Vec<Node>>,
+    nodes: Mutex<Vec<GraphNode>>,
     /// Objects of the program's that live as long as the graph and all that was made of it.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) retained: Arc<RetainedObjects>,
 }
 
 /// An edge: what comes first, what comes after.
@@ -40,17 +40,17 @@ static OWNERS: Mutex<BTreeMap<Handle, Handle>> = Mutex::new(BTreeMap::new());
 static IDS: AtomicU32 = AtomicU32::new(1);
 
 impl Graph {
-    fn new(nodes: Vec<Node>, kept: Arc<Kept>) -> Self {
-        Self { id: IDS.fetch_add(1, Relaxed), nodes: Mutex::new(nodes), kept }
+    fn new(nodes: Vec<GraphNode>, retained: Arc<RetainedObjects>) -> Self {
+        Self { id: IDS.fetch_add(1, Relaxed), nodes: Mutex::new(nodes), retained }
     }
 
     /// All nodes, in the order in which they were added.
-    pub(crate) fn nodes(&self) -> Vec<Node> {
+    pub(crate) fn nodes(&self) -> Vec<GraphNode> {
         lock(&self.nodes).clone()
     }
 
     /// The nodes in an order in which they can be done. Fails where they wait for each other.
-    pub(crate) fn in_order(&self) -> Res<Vec<Node>> {
+    pub(crate) fn in_order(&self) -> CuResult<Vec<GraphNode>> {
         let mut waiting = self.nodes();
         let (mut done, mut order) = (BTreeSet::new(), Vec::new());
         while !waiting.is_empty() {
@@ -78,7 +78,7 @@ impl Graph {
 
     /// Whether it takes memory or gives some back: such a graph can't be copied.
     pub(crate) fn has_memory(&self) -> bool {
-        lock(&self.nodes).iter().any(|node| matches!(node.work, Work::Allocate(_) | Work::Free(_)))
+        lock(&self.nodes).iter().any(|node| matches!(node.work, NodeWork::Allocate(_) | NodeWork::Free(_)))
     }
 }
 
@@ -88,16 +88,16 @@ pub(crate) fn create() -> Handle {
 }
 
 /// The graph behind a handle.
-pub(crate) fn graph(handle: Handle) -> Res<Arc<Graph>> {
+pub(crate) fn graph(handle: Handle) -> CuResult<Arc<Graph>> {
     GRAPHS.find(handle).ok_or(CuError::INVALID_VALUE)
 }
 
 /// Ends a graph with its nodes.
-pub(crate) fn destroy(handle: Handle) -> Res {
+pub(crate) fn destroy(handle: Handle) -> CuResult {
     let graph = GRAPHS.remove(handle).map_err(|_| CuError::INVALID_VALUE)?;
     lock(&OWNERS).retain(|_, owner| *owner != handle);
     for node in graph.nodes() {
-        if let Work::Child(child) = node.work {
+        if let NodeWork::Child(child) = node.work {
             let _ = destroy(child);
         }
     }
@@ -105,7 +105,7 @@ pub(crate) fn destroy(handle: Handle) -> Res {
 }
 
 /// Copies a graph: the nodes of the copy know which ones they are of. Fails where it takes memory.
-pub(crate) fn copy(handle: Handle) -> Res<Handle> {
+pub(crate) fn copy(handle: Handle) -> CuResult<Handle> {
     let original = graph(handle)?;
     if original.has_memory() {
         return Err(CuError::NOT_SUPPORTED);
@@ -115,17 +115,17 @@ pub(crate) fn copy(handle: Handle) -> Res<Handle> {
     for node in &mut nodes {
         (node.original, node.handle) = (node.handle, new[&node.handle]);
         node.after = node.after.iter().filter_map(|first| new.get(first).copied()).collect();
-        if let Work::Child(child) = &mut node.work {
+        if let NodeWork::Child(child) = &mut node.work {
             *child = copy(*child)?;
         }
     }
-    let made = GRAPHS.add(Graph::new(nodes, Arc::clone(&original.kept)));
+    let made = GRAPHS.add(Graph::new(nodes, Arc::clone(&original.retained)));
     lock(&OWNERS).extend(new.values().map(|&node| (node, made)));
     Ok(made)
 }
 
 /// Adds a node that comes after others of the same graph.
-pub(crate) fn add(handle: Handle, after: &[Handle], work: Work) -> Res<Handle> {
+pub(crate) fn add(handle: Handle, after: &[Handle], work: NodeWork) -> CuResult<Handle> {
     let graph = graph(handle)?;
     let mut nodes = lock(&graph.nodes);
     let distinct: BTreeSet<_> = after.iter().collect();
@@ -133,7 +133,7 @@ pub(crate) fn add(handle: Handle, after: &[Handle], work: Work) -> Res<Handle> {
     if !known || distinct.len() != after.len() {
         return Err(CuError::INVALID_VALUE);
     }
-    let node = Node::new(work, after.to_vec());
+    let node = GraphNode::new(work, after.to_vec());
     let made = node.handle;
     nodes.push(node);
     drop(nodes);
@@ -141,32 +141,33 @@ pub(crate) fn add(handle: Handle, after: &[Handle], work: Work) -> Res<Handle> {
     Ok(made)
 }
 
-/// Whether a node of a graph may free what is at `base`: what another of its nodes allocates, or what is allocated now;
-/// and no other node frees it.
-pub(crate) fn can_free(handle: Handle, base: u64) -> Res<bool> {
+/// Whether a node of a graph may free what is at `base`: what another of its nodes allocates, or what is allocated
+/// now; and no other node frees it.
+pub(crate) fn can_free(handle: Handle, base: u64) -> CuResult<bool> {
     let nodes = graph(handle)?.nodes();
-    let own = nodes.iter().any(|node| matches!(&node.work, Work::Allocate(memory) if memory.base == base));
-    let freed = nodes.iter().any(|node| matches!(node.work, Work::Free(other) if other == base));
+    let own =
+        nodes.iter().any(|node| matches!(&node.work, NodeWork::Allocate(memory) if memory.base == base));
+    let freed = nodes.iter().any(|node| matches!(node.work, NodeWork::Free(other) if other == base));
     Ok((own || graph_memory::can_be_freed(base)) && !freed)
 }
 
 /// The graph that a node belongs to.
-pub(crate) fn owner(node: Handle) -> Res<Handle> {
+pub(crate) fn owner(node: Handle) -> CuResult<Handle> {
     lock(&OWNERS).get(&node).copied().ok_or(CuError::INVALID_VALUE)
 }
 
 /// Runs `work` on a node.
-pub(crate) fn with_node<T>(node: Handle, work: impl FnOnce(&mut Node) -> Res<T>) -> Res<T> {
+pub(crate) fn with_node<T>(node: Handle, work: impl FnOnce(&mut GraphNode) -> CuResult<T>) -> CuResult<T> {
     let graph = graph(owner(node)?)?;
     let mut nodes = lock(&graph.nodes);
     work(nodes.iter_mut().find(|found| found.handle == node).ok_or(CuError::INVALID_VALUE)?)
 }
 
 /// Ends a node; what came after it no longer does. Memory nodes stay as long as their graph.
-pub(crate) fn destroy_node(node: Handle) -> Res {
+pub(crate) fn destroy_node(node: Handle) -> CuResult {
     let owner = owner(node)?;
     let graph = graph(owner)?;
-    if with_node(node, |node| Ok(matches!(node.work, Work::Allocate(_) | Work::Free(_))))? {
+    if with_node(node, |node| Ok(matches!(node.work, NodeWork::Allocate(_) | NodeWork::Free(_))))? {
         return Err(CuError::NOT_SUPPORTED);
     }
     let mut nodes = lock(&graph.nodes);
@@ -178,7 +179,7 @@ pub(crate) fn destroy_node(node: Handle) -> Res {
 }
 
 /// Adds edges between nodes of a graph, or takes them away.
-pub(crate) fn change_edges(handle: Handle, edges: &[Edge], add: bool) -> Res {
+pub(crate) fn change_edges(handle: Handle, edges: &[Edge], add: bool) -> CuResult {
     let graph = graph(handle)?;
     let mut nodes = lock(&graph.nodes);
     let known = |node| nodes.iter().any(|found| found.handle == node);

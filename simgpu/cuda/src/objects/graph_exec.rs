@@ -1,58 +1,67 @@
-//! Graphs made ready to be launched: the work in an order in which it can be done.
+//! Executable graphs (`CUgraphExec`): the work of a graph, copied and put into an order in which it can be done.
 
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED,
+    CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
+    CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+    CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, CUgraphExecUpdateResult, CUgraphInstantiate_flags,
+};
+
 use crate::{
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     memory::{graph_memory, pool},
     objects::{
         event,
-        graph::{Graph, graph, node::Work, user_object::Kept},
-        job::Job,
-        stream::Target,
+        graph::{Graph, graph, node::NodeWork, user_object::RetainedObjects},
+        stream::TargetStream,
+        stream_work::StreamWork,
     },
     sync::lock,
 };
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, and every flag that there is.
-const AUTO_FREE: u64 = 1;
-const FLAGS: u64 = 0x0F;
+/// Every flag that an executable graph can have.
+const FLAGS: CUgraphInstantiate_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+    | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+    | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH
+    | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-/// A node as it will be done.
+/// A node of an executable graph.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     /// The node's handle.
     pub(crate) node: Handle,
-    pub(crate) work: Work,
+    pub(crate) work: NodeWork,
     pub(crate) enabled: bool,
     after: Vec<Handle>,
     /// The steps of a child graph.
     child: Vec<Self>,
 }
 
-/// An executable graph.
+/// A `CUgraphExec`; later changes of the graph that it was made of do not touch it.
 #[derive(Debug)]
-pub(crate) struct Executable {
+pub(crate) struct ExecutableGraph {
     pub(crate) flags: u64,
     pub(crate) id: u32,
     steps: Mutex<Vec<Step>>,
     /// The graph that has memory and can be made ready only once at a time, or 0.
     only_of: Handle,
-    _kept: Arc<Kept>,
+    _retained: Arc<RetainedObjects>,
 }
 
-pub(crate) static EXECUTABLES: Registry<Executable> = Registry::new();
+pub(crate) static EXECUTABLES: Registry<ExecutableGraph> = Registry::new();
 
-fn steps(whole: &Graph) -> Res<Vec<Step>> {
+fn steps(whole: &Graph) -> CuResult<Vec<Step>> {
     let nodes = whole.in_order()?.into_iter();
     nodes
         .map(|node| {
             let child = match node.work {
-                Work::Child(child) => steps(&*graph(child)?)?,
+                NodeWork::Child(child) => steps(&*graph(child)?)?,
                 _ => Vec::new(),
             };
             Ok(Step { node: node.handle, work: node.work, enabled: true, after: node.after, child })
@@ -61,7 +70,7 @@ fn steps(whole: &Graph) -> Res<Vec<Step>> {
 }
 
 /// Makes a graph ready. Fails where its nodes wait for each other, and where it takes memory and is ready already.
-pub(crate) fn instantiate(handle: Handle, flags: u64) -> Res<Handle> {
+pub(crate) fn instantiate(handle: Handle, flags: u64) -> CuResult<Handle> {
     if flags & !FLAGS != 0 {
         return Err(CuError::INVALID_VALUE);
     }
@@ -71,20 +80,26 @@ pub(crate) fn instantiate(handle: Handle, flags: u64) -> Res<Handle> {
         return Err(CuError::INVALID_VALUE);
     }
     let steps = Mutex::new(steps(&graph)?);
-    Ok(EXECUTABLES.add(Executable { flags, id: graph.id, steps, only_of, _kept: Arc::clone(&graph.kept) }))
+    Ok(EXECUTABLES.add(ExecutableGraph {
+        flags,
+        id: graph.id,
+        steps,
+        only_of,
+        _retained: Arc::clone(&graph.retained),
+    }))
 }
 
 /// The executable graph behind a handle.
-pub(crate) fn executable(handle: Handle) -> Res<Arc<Executable>> {
+pub(crate) fn executable(handle: Handle) -> CuResult<Arc<ExecutableGraph>> {
     EXECUTABLES.find(handle).ok_or(CuError::INVALID_VALUE)
 }
 
-impl Executable {
-    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that fails
-    /// nothing is done.
-    pub(crate) fn launch(&self, target: &Target) -> Res {
+impl ExecutableGraph {
+    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that
+    /// fails nothing is done.
+    pub(crate) fn launch(&self, target: &TargetStream) -> CuResult {
         let steps = lock(&self.steps).clone();
-        if self.flags & AUTO_FREE != 0 {
+        if self.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH != 0 {
             for memory in allocations(&steps).filter(|memory| memory.is_live()) {
                 graph_memory::end(memory.base)?;
             }
@@ -96,21 +111,25 @@ impl Executable {
     }
 
     /// Takes the memory that a launch will need.
-    pub(crate) fn upload(&self) -> Res {
+    pub(crate) fn upload(&self) -> CuResult {
         reserve(&lock(&self.steps))
     }
 
     /// Runs `change` on the step of a node.
-    pub(crate) fn with_step<T>(&self, node: Handle, change: impl FnOnce(&mut Step) -> Res<T>) -> Res<T> {
+    pub(crate) fn with_step<T>(
+        &self,
+        node: Handle,
+        change: impl FnOnce(&mut Step) -> CuResult<T>,
+    ) -> CuResult<T> {
         let mut steps = lock(&self.steps);
         change(steps.iter_mut().find(|step| step.node == node).ok_or(CuError::INVALID_VALUE)?)
     }
 
     /// Puts a graph of the same shape in the place of a child graph.
-    pub(crate) fn set_child(&self, node: Handle, child: Handle) -> Res {
+    pub(crate) fn set_child(&self, node: Handle, child: Handle) -> CuResult {
         let new = steps(&*graph(child)?)?;
         self.with_step(node, |step| {
-            if !matches!(step.work, Work::Child(_)) || difference(&step.child, &new).is_some() {
+            if !matches!(step.work, NodeWork::Child(_)) || difference(&step.child, &new).is_some() {
                 return Err(CuError::INVALID_VALUE);
             }
             step.child = new;
@@ -118,9 +137,9 @@ impl Executable {
         })
     }
 
-    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing changes;
-    /// then it gives `CUgraphExecUpdateResult` and the node that differs.
-    pub(crate) fn update(&self, handle: Handle) -> Res<Result<(), (u32, Handle)>> {
+    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing
+    /// changes; then it gives `CUgraphExecUpdateResult` and the node that differs.
+    pub(crate) fn update(&self, handle: Handle) -> CuResult<Result<(), (CUgraphExecUpdateResult, Handle)>> {
         let new = steps(&*graph(handle)?)?;
         let mut own = lock(&self.steps);
         if let Some(difference) = difference(&own, &new) {
@@ -131,14 +150,10 @@ impl Executable {
     }
 }
 
-/// `CU_GRAPH_EXEC_UPDATE_ERROR_…`: another shape, another kind of node, what can't be changed.
-const TOPOLOGY_CHANGED: u32 = 2;
-const NODE_TYPE_CHANGED: u32 = 3;
-const NOT_SUPPORTED: u32 = 6;
-
-fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
+/// How two executable graphs differ in more than parameters, and the node of `new` that differs.
+fn difference(own: &[Step], new: &[Step]) -> Option<(CUgraphExecUpdateResult, Handle)> {
     if own.len() != new.len() {
-        return Some((TOPOLOGY_CHANGED, new.last().map_or(0, |step| step.node)));
+        return Some((CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, new.last().map_or(0, |step| step.node)));
     }
     // Nodes are told by their places.
     let places = |steps: &[Step], step: &Step| -> BTreeSet<Option<usize>> {
@@ -146,15 +161,15 @@ fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
     };
     own.iter().zip(new).find_map(|(old, step)| {
         if old.work.kind() != step.work.kind() {
-            return Some((NODE_TYPE_CHANGED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, step.node));
         }
         if places(own, old) != places(new, step) {
-            return Some((TOPOLOGY_CHANGED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, step.node));
         }
-        if let (Work::Allocate(old), Work::Allocate(new)) = (&old.work, &step.work)
+        if let (NodeWork::Allocate(old), NodeWork::Allocate(new)) = (&old.work, &step.work)
             && !Arc::ptr_eq(old, new)
         {
-            return Some((NOT_SUPPORTED, step.node));
+            return Some((CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, step.node));
         }
         difference(&old.child, &step.child)
     })
@@ -162,21 +177,21 @@ fn difference(own: &[Step], new: &[Step]) -> Option<(u32, Handle)> {
 
 fn allocations(steps: &[Step]) -> impl Iterator<Item = &Arc<graph_memory::GraphMemory>> {
     steps.iter().filter_map(|step| match &step.work {
-        Work::Allocate(memory) => Some(memory),
+        NodeWork::Allocate(memory) => Some(memory),
         _ => None,
     })
 }
 
 /// Sees to it that the graph pool has what the steps need at the same time.
-fn reserve(steps: &[Step]) -> Res {
+fn reserve(steps: &[Step]) -> CuResult {
     let (mut now, mut most, mut device) = (0_u64, 0_u64, None);
     for step in steps {
         match &step.work {
-            Work::Allocate(memory) => {
+            NodeWork::Allocate(memory) => {
                 now = now.saturating_add(simgpu_device::round_up(memory.size));
                 (most, device) = (most.max(now), Some(memory.device));
             }
-            Work::Free(base) => {
+            NodeWork::Free(base) => {
                 let own = allocations(steps).find(|memory| memory.base == *base);
                 now = now.saturating_sub(own.map_or(0, |memory| simgpu_device::round_up(memory.size)));
             }
@@ -187,19 +202,19 @@ fn reserve(steps: &[Step]) -> Res {
     pool::pool(pool::graph_pool_of(device)?)?.reserve(most)
 }
 
-fn run(steps: &[Step], target: &Target) -> Res {
+fn run(steps: &[Step], target: &TargetStream) -> CuResult {
     for step in steps.iter().filter(|step| step.enabled) {
         match &step.work {
-            Work::Kernel(launch) => target.perform(&Job::Kernel(Arc::clone(launch)))?,
-            Work::Copy(copy, _) => target.perform(&Job::Copy(*copy))?,
-            Work::Fill(fill) => target.perform(&Job::Fill(*fill))?,
-            Work::Call(call) => target.perform(&Job::Call(*call))?,
-            Work::Child(_) => run(&step.child, target)?,
-            Work::Empty => {}
-            Work::Wait(event) => event::wait_in(target, *event, 0)?,
-            Work::Record(event) => event::record(*event, target, 0)?,
-            Work::Allocate(memory) => memory.begin(target.context().owner())?,
-            Work::Free(base) => graph_memory::end(*base)?,
+            NodeWork::Kernel(launch) => target.perform(&StreamWork::Kernel(Arc::clone(launch)))?,
+            NodeWork::Copy(copy, _) => target.perform(&StreamWork::Copy(*copy))?,
+            NodeWork::Fill(fill) => target.perform(&StreamWork::Fill(*fill))?,
+            NodeWork::Call(call) => target.perform(&StreamWork::Call(*call))?,
+            NodeWork::Child(_) => run(&step.child, target)?,
+            NodeWork::Empty => {}
+            NodeWork::Wait(event) => event::wait_in(target, *event, 0)?,
+            NodeWork::Record(event) => event::record(*event, target, 0)?,
+            NodeWork::Allocate(memory) => memory.begin(target.context().owner())?,
+            NodeWork::Free(base) => graph_memory::end(*base)?,
         }
     }
     Ok(())

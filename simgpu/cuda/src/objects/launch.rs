@@ -5,11 +5,15 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use gpupool_nvidia::cuda::{CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CUdevice_attribute};
 use simgpu_device::Card;
 
 use crate::{
-    device::{attributes::attribute, environment::settings},
-    error::{CuError, Res},
+    device::{
+        attributes::{BLOCK_SIDES, GRID_SIDES, attribute},
+        environment::settings,
+    },
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         context::Context,
@@ -22,7 +26,7 @@ pub(crate) const RESERVED_SHARED: usize = 1024;
 
 /// What a launch asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct LaunchShape {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Dynamic shared memory in bytes.
@@ -30,7 +34,7 @@ pub(crate) struct Shape {
     pub(crate) cooperative: bool,
 }
 
-impl Shape {
+impl LaunchShape {
     fn threads(&self) -> u64 {
         self.block.iter().map(|&side| u64::from(side)).product()
     }
@@ -47,13 +51,13 @@ impl Shape {
     }
 
     /// Fails as a real driver does for a launch that can't be.
-    fn check(&self, card: Card, function: &Function) -> Res {
+    fn check(&self, card: Card, function: &Function) -> CuResult {
         let limit = |number| u64::try_from(attribute(card, number)).unwrap_or_default();
-        let within = |sides: [u32; 3], first: i32| {
-            sides.iter().zip(first..).all(|(&side, number)| side > 0 && u64::from(side) <= limit(number))
+        let within = |sides: [u32; 3], bounds: [CUdevice_attribute; 3]| {
+            sides.iter().zip(bounds).all(|(&side, bound)| side > 0 && u64::from(side) <= limit(bound))
         };
-        // Attributes 2 to 4 bound the sides of a block, 5 to 7 those of a grid.
-        if !within(self.block, 2) || !within(self.grid, 5) || self.threads() > limit(1) {
+        let threads = limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+        if !within(self.block, BLOCK_SIDES) || !within(self.grid, GRID_SIDES) || self.threads() > threads {
             return Err(CuError::INVALID_VALUE);
         }
         if self.threads() > u64::from(function.kernel().max_threads) {
@@ -73,7 +77,7 @@ impl Shape {
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) function: Handle,
-    pub(crate) shape: Shape,
+    pub(crate) shape: LaunchShape,
     pub(crate) arguments: Arguments,
     /// Nanoseconds of device time.
     pub(crate) time: u64,
@@ -124,10 +128,10 @@ impl Launch {
     pub(crate) unsafe fn prepare(
         context: &Context,
         handle: Handle,
-        shape: Shape,
+        shape: LaunchShape,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
-    ) -> Res<Arc<Self>> {
+    ) -> CuResult<Arc<Self>> {
         let time = device_time(context, handle, &shape, parameters, extra)?;
         // SAFETY: the caller vouches for it.
         let arguments = unsafe { Arguments::copy(&*function(handle)?, parameters) };
@@ -139,10 +143,10 @@ impl Launch {
 pub(crate) fn device_time(
     context: &Context,
     handle: Handle,
-    shape: &Shape,
+    shape: &LaunchShape,
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Res<u64> {
+) -> CuResult<u64> {
     let function = function(handle)?;
     if function.context != 0 && function.context != context.handle {
         return Err(CuError::INVALID_HANDLE);

@@ -9,12 +9,23 @@ use std::{
     },
 };
 
+use gpupool_nvidia::cuda::{
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, CU_FUNC_ATTRIBUTE_BINARY_VERSION,
+    CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET,
+    CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+    CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+    CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CU_SHAREDMEM_CARVEOUT_DEFAULT,
+    CU_SHAREDMEM_CARVEOUT_MAX_SHARED, CUfunction_attribute,
+};
+
 use crate::{
     device::{attributes::attribute, initialised::initialised},
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::{Handle, Registry},
     image::{Image, Kernel, Variable},
-    memory::space::{self, Copy, Fill, Kind, Side},
+    memory::space::{self, AllocationKind, CopyPointer, MemoryCopy, MemoryFill},
     objects::context::{Context, current},
     sync::lock,
 };
@@ -78,7 +89,7 @@ pub(crate) static LIBRARIES: Registry<Library> = Registry::new();
 static FUNCTIONS: Registry<Function> = Registry::new();
 
 /// The architecture that code is chosen for: the current context's card, or the first one where there is no context.
-fn architecture() -> Res<u32> {
+fn architecture() -> CuResult<u32> {
     let card = current().map(|context| context.card).or_else(|_| initialised()?.card(0))?;
     Ok(card.model().compute.0 * 10 + card.model().compute.1)
 }
@@ -87,7 +98,7 @@ fn architecture() -> Res<u32> {
 ///
 /// # Safety
 /// As for [`Image::at`].
-pub(crate) unsafe fn image_at(start: *const c_void) -> Res<Image> {
+pub(crate) unsafe fn image_at(start: *const c_void) -> CuResult<Image> {
     // SAFETY: the caller vouches for it.
     unsafe { Image::at(start, architecture()?) }
 }
@@ -96,7 +107,7 @@ pub(crate) unsafe fn image_at(start: *const c_void) -> Res<Image> {
 ///
 /// # Safety
 /// `path` is null or a string.
-pub(crate) unsafe fn image_in(path: *const std::ffi::c_char) -> Res<Image> {
+pub(crate) unsafe fn image_in(path: *const std::ffi::c_char) -> CuResult<Image> {
     if path.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
@@ -107,13 +118,13 @@ pub(crate) unsafe fn image_in(path: *const std::ffi::c_char) -> Res<Image> {
 }
 
 /// Loads code into the current context.
-pub(crate) fn load(image: Image) -> Res<Handle> {
+pub(crate) fn load(image: Image) -> CuResult<Handle> {
     load_into(&*current()?, Arc::new(image))
 }
 
-fn load_into(context: &Context, image: Arc<Image>) -> Res<Handle> {
+fn load_into(context: &Context, image: Arc<Image>) -> CuResult<Handle> {
     let size = image.length.max(1).next_multiple_of(CODE_STEP);
-    let code = space::allocate(Kind::Code, size, context.owner(), 0)?;
+    let code = space::allocate(AllocationKind::Code, size, context.owner(), 0)?;
     let mut variables = Vec::new();
     for variable in &image.variables {
         match place(variable, context) {
@@ -129,24 +140,24 @@ fn load_into(context: &Context, image: Arc<Image>) -> Res<Handle> {
 }
 
 /// Takes memory for a variable and gives it its first value.
-fn place(variable: &Variable, context: &Context) -> Res<u64> {
+fn place(variable: &Variable, context: &Context) -> CuResult<u64> {
     let size = variable.size.max(1);
-    let address = space::allocate(Kind::Variable, size, context.owner(), 0)?;
-    Fill { to: address, pattern: [0; 4], unit: 1, count: size, rows: 1, pitch: 0 }.run()?;
-    let values = Side::Host(variable.initial.as_ptr() as u64);
-    Copy::plain(Side::Device(address), values, variable.initial.len() as u64).run()?;
+    let address = space::allocate(AllocationKind::Variable, size, context.owner(), 0)?;
+    MemoryFill { to: address, pattern: [0; 4], unit: 1, count: size, rows: 1, pitch: 0 }.run()?;
+    let values = CopyPointer::Host(variable.initial.as_ptr() as u64);
+    MemoryCopy::plain(CopyPointer::Device(address), values, variable.initial.len() as u64).run()?;
     Ok(address)
 }
 
 fn release_memory(code: u64, variables: &[u64]) {
-    space::release(code, |found| found.kind == Kind::Code);
+    space::release(code, |found| found.kind == AllocationKind::Code);
     for &address in variables {
-        space::release(address, |found| found.kind == Kind::Variable);
+        space::release(address, |found| found.kind == AllocationKind::Variable);
     }
 }
 
 /// Ends a module: its functions and variables go with it.
-pub(crate) fn unload(handle: Handle) -> Res {
+pub(crate) fn unload(handle: Handle) -> CuResult {
     let module = MODULES.remove(handle)?;
     FUNCTIONS.remove_all(|function| function.parent == handle);
     release_memory(module.code, &module.variables);
@@ -168,7 +179,7 @@ pub(crate) fn load_library(image: Image) -> Handle {
 }
 
 /// Ends a library with its kernels, and its modules in all contexts.
-pub(crate) fn unload_library(handle: Handle) -> Res {
+pub(crate) fn unload_library(handle: Handle) -> CuResult {
     let library = LIBRARIES.remove(handle)?;
     FUNCTIONS.remove_all(|kernel| kernel.parent == handle);
     let modules = std::mem::take(&mut *lock(&library.modules));
@@ -179,11 +190,11 @@ pub(crate) fn unload_library(handle: Handle) -> Res {
 }
 
 /// The function or kernel behind a handle.
-pub(crate) fn function(handle: Handle) -> Res<Arc<Function>> {
+pub(crate) fn function(handle: Handle) -> CuResult<Arc<Function>> {
     FUNCTIONS.get(handle)
 }
 
-fn find(image: &Image, name: &CStr) -> Res<usize> {
+fn find(image: &Image, name: &CStr) -> CuResult<usize> {
     image.kernels.iter().position(|kernel| kernel.name.as_c_str() == name).ok_or(CuError::NOT_FOUND)
 }
 
@@ -194,7 +205,7 @@ fn new_function(image: &Arc<Image>, place: usize, context: Handle, parent: Handl
         context,
         parent,
         max_dynamic_shared: AtomicI32::new(i32::try_from(DEFAULT_SHARED).unwrap_or_default()),
-        carveout: AtomicI32::new(-1),
+        carveout: AtomicI32::new(CU_SHAREDMEM_CARVEOUT_DEFAULT),
         loaded_in: AtomicU64::new(0),
         old: Mutex::new(OldLaunch { block: [1; 3], shared: 0 }),
     })
@@ -207,7 +218,7 @@ impl Function {
     }
 
     /// Loads a kernel's code into a context that has it not yet: it takes memory with its first launch there.
-    pub(crate) fn load_in(&self, context: &Context) -> Res {
+    pub(crate) fn load_in(&self, context: &Context) -> CuResult {
         if self.context == 0 && self.loaded_in.load(Relaxed) != context.id {
             LIBRARIES.get(self.parent)?.module_in(context)?;
             self.loaded_in.store(context.id, Relaxed);
@@ -220,39 +231,47 @@ impl Function {
         self.image.architecture
     }
 
-    /// `CUfunction_attribute` number `number`; `CUDA_ERROR_INVALID_VALUE` where there is no such.
-    pub(crate) fn attribute(&self, number: i32) -> Res<i32> {
+    /// An attribute of the function; `CUDA_ERROR_INVALID_VALUE` where there is no such.
+    pub(crate) fn attribute(&self, number: CUfunction_attribute) -> CuResult<i32> {
         let kernel = self.kernel();
         let value = match number {
-            0 => kernel.max_threads,
-            1 => kernel.shared,
-            2 => kernel.constant,
-            3 => kernel.local,
-            4 => kernel.registers,
-            5 | 6 => self.architecture(),
-            8 => return Ok(self.max_dynamic_shared.load(Relaxed)),
-            9 => return Ok(self.carveout.load(Relaxed)),
+            CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => kernel.max_threads,
+            CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => kernel.shared,
+            CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => kernel.constant,
+            CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => kernel.local,
+            CU_FUNC_ATTRIBUTE_NUM_REGS => kernel.registers,
+            CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => self.architecture(),
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                return Ok(self.max_dynamic_shared.load(Relaxed));
+            }
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => return Ok(self.carveout.load(Relaxed)),
             // Caching, clusters, graph updates, shared memory mode: none is asked for.
-            7 | 10..=17 => 0,
+            CU_FUNC_ATTRIBUTE_CACHE_MODE_CA
+            | CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET..=CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => 0,
             _ => return Err(CuError::INVALID_VALUE),
         };
         i32::try_from(value).map_err(|_| CuError::INVALID_VALUE)
     }
 
     /// Sets one of the attributes that can be set.
-    pub(crate) fn set_attribute(&self, number: i32, value: i32) -> Res {
+    pub(crate) fn set_attribute(&self, number: CUfunction_attribute, value: i32) -> CuResult {
         match number {
-            8 => {
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 let card = initialised()?.card(0)?;
-                let most = attribute(card, 97) - i32::try_from(self.kernel().shared).unwrap_or(i32::MAX);
+                let most = attribute(card, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+                    - i32::try_from(self.kernel().shared).unwrap_or(i32::MAX);
                 if value < 0 || value > most {
                     return Err(CuError::INVALID_VALUE);
                 }
                 self.max_dynamic_shared.store(value, Relaxed);
             }
-            9 if (-1..=100).contains(&value) => self.carveout.store(value, Relaxed),
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+                if (CU_SHAREDMEM_CARVEOUT_DEFAULT..=CU_SHAREDMEM_CARVEOUT_MAX_SHARED).contains(&value) =>
+            {
+                self.carveout.store(value, Relaxed);
+            }
             // Clusters: taken note of by nobody, since nothing is computed.
-            11..=17 => {}
+            CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH..=CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE => {}
             _ => return Err(CuError::INVALID_VALUE),
         }
         Ok(())
@@ -266,7 +285,7 @@ impl Module {
     }
 
     /// The function called `name`.
-    pub(crate) fn function(&self, handle: Handle, name: &CStr) -> Res<Handle> {
+    pub(crate) fn function(&self, handle: Handle, name: &CStr) -> CuResult<Handle> {
         Ok(self.function_at(handle, find(&self.image, name)?))
     }
 
@@ -277,7 +296,7 @@ impl Module {
     }
 
     /// Address and size of the variable called `name`.
-    pub(crate) fn variable(&self, name: &CStr) -> Res<(u64, u64)> {
+    pub(crate) fn variable(&self, name: &CStr) -> CuResult<(u64, u64)> {
         let place = self.image.variables.iter().position(|variable| variable.name.as_c_str() == name);
         let place = place.ok_or(CuError::NOT_FOUND)?;
         Ok((self.variables[place], self.image.variables[place].size))
@@ -291,7 +310,7 @@ impl Library {
     }
 
     /// The kernel called `name`.
-    pub(crate) fn kernel(&self, handle: Handle, name: &CStr) -> Res<Handle> {
+    pub(crate) fn kernel(&self, handle: Handle, name: &CStr) -> CuResult<Handle> {
         Ok(self.kernel_at(handle, find(&self.image, name)?))
     }
 
@@ -301,11 +320,11 @@ impl Library {
     }
 
     /// Its module in the current context, loaded now if it was not.
-    pub(crate) fn module(&self) -> Res<(Handle, Arc<Module>)> {
+    pub(crate) fn module(&self) -> CuResult<(Handle, Arc<Module>)> {
         self.module_in(&*current()?)
     }
 
-    fn module_in(&self, context: &Context) -> Res<(Handle, Arc<Module>)> {
+    fn module_in(&self, context: &Context) -> CuResult<(Handle, Arc<Module>)> {
         let mut modules = lock(&self.modules);
         let handle = if let Some(&module) = modules.get(&context.handle) {
             module

@@ -7,16 +7,21 @@ use std::{
 
 use super::{Process, TakeError};
 use crate::{
-    locks::{self, Holder},
+    locks::{self, SlotHolder},
     memory::GRANULE,
-    segment::{Counted, Segment},
+    segment::{Segment, SegmentCharge},
 };
 
 impl Process {
     /// Makes a segment of `bytes` that this process holds, of memory of card `card`. Fails as
     /// [`Self::take_memory`] does, and with [`TakeError::NoShare`] where no file can hold it.
-    pub fn create_segment(&self, card: usize, bytes: u64, counted: Counted) -> Result<Segment, TakeError> {
-        let granules = if counted == Counted::Card { bytes.div_ceil(GRANULE) } else { 0 };
+    pub fn create_segment(
+        &self,
+        card: usize,
+        bytes: u64,
+        counted: SegmentCharge,
+    ) -> Result<Segment, TakeError> {
+        let granules = if counted == SegmentCharge::Card { bytes.div_ceil(GRANULE) } else { 0 };
         let mut made = Err(TakeError::NoShare);
         self.take_with(card, granules, || {
             made = self.publish(card, bytes, granules);
@@ -64,7 +69,7 @@ impl Process {
         let machine = self.machine();
         let maker = machine.all_segments()[segment.index].maker.load(SeqCst);
         let slot = (0..machine.slots_in_use()).find(|&slot| machine.tag_of(slot) == maker);
-        slot.is_some_and(|slot| machine.holder(slot) != Holder::Nobody)
+        slot.is_some_and(|slot| machine.holder(slot) != SlotHolder::Nobody)
     }
 
     /// A descriptor that stands for a held segment: it can be passed to other processes, and holds the segment itself

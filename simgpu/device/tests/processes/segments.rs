@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd as _;
 
-use simgpu_device::{Counted, Machine, Process, Segment, TakeError};
+use simgpu_device::{Machine, Process, Segment, SegmentCharge, TakeError};
 
 use crate::runner::{Peer, Scenario, given, pause, role, say};
 
@@ -71,7 +71,7 @@ fn counts_once() {
         return pause();
     }
     let (machine, process) = start();
-    let segment = process.create_segment(0, 10 * MIB, Counted::Card).unwrap();
+    let segment = process.create_segment(0, 10 * MIB, SegmentCharge::Card).unwrap();
     let peers = [peer_with(process, &segment, "holder"), peer_with(process, &segment, "holder")];
     let shares = || {
         let processes = machine.card(0).unwrap().processes();
@@ -93,7 +93,7 @@ fn counts_once() {
 
 fn descriptor() {
     let (machine, process) = start();
-    let segment = process.create_segment(0, MIB, Counted::Card).unwrap();
+    let segment = process.create_segment(0, MIB, SegmentCharge::Card).unwrap();
     let exported = process.export_segment(&segment).unwrap();
     process.drop_segment(&segment);
     assert_eq!(used(machine), MIB);
@@ -111,7 +111,7 @@ fn descriptor() {
 fn killed_maker() {
     if role() == "maker" {
         let (_, process) = start();
-        let segment = process.create_segment(0, MIB, Counted::Card).unwrap();
+        let segment = process.create_segment(0, MIB, SegmentCharge::Card).unwrap();
         say(&format!("{} {}", segment.index, segment.serial));
         return pause();
     }
@@ -126,7 +126,7 @@ fn killed_maker() {
     process.drop_segment(&segment);
     assert_eq!(used(machine), 0);
     // The record is used again, for another segment.
-    let next = process.create_segment(0, MIB, Counted::Card).unwrap();
+    let next = process.create_segment(0, MIB, SegmentCharge::Card).unwrap();
     assert!(next.index == index && next.serial != segment.serial);
 }
 
@@ -151,8 +151,8 @@ fn bytes() {
         return pause();
     }
     let (_, process) = start();
-    let segment = process.create_segment(0, 3 * MIB, Counted::Card).unwrap();
-    let other = process.create_segment(0, 3 * MIB, Counted::Nowhere).unwrap();
+    let segment = process.create_segment(0, 3 * MIB, SegmentCharge::Card).unwrap();
+    let other = process.create_segment(0, 3 * MIB, SegmentCharge::Nobody).unwrap();
     let mut peer = peer_with(process, &segment, "holder");
     let (bytes, others) = (map(process, &segment), map(process, &other));
     bytes.fill(7);
@@ -162,7 +162,7 @@ fn bytes() {
     // Freed bytes read as zeros for the next one.
     drop(peer);
     process.drop_segment(&segment);
-    let next = process.create_segment(0, 3 * MIB, Counted::Card).unwrap();
+    let next = process.create_segment(0, 3 * MIB, SegmentCharge::Card).unwrap();
     assert!(map(process, &next).iter().all(|byte| *byte == 0));
 }
 
@@ -170,11 +170,11 @@ fn together() {
     let (machine, process) = start();
     let total = machine.card(0).unwrap().total_memory();
     process.take_memory(0, total - 5 * MIB).unwrap();
-    assert_eq!(process.create_segment(0, 6 * MIB, Counted::Card), Err(TakeError::NoMemory));
-    let segment = process.create_segment(0, 5 * MIB, Counted::Card).unwrap();
+    assert_eq!(process.create_segment(0, 6 * MIB, SegmentCharge::Card), Err(TakeError::NoMemory));
+    let segment = process.create_segment(0, 5 * MIB, SegmentCharge::Card).unwrap();
     assert_eq!(process.take_memory(0, 1), Err(TakeError::NoMemory));
     assert_eq!(used(machine), total);
-    assert!(process.create_segment(0, MIB, Counted::Nowhere).is_ok());
+    assert!(process.create_segment(0, MIB, SegmentCharge::Nobody).is_ok());
     process.drop_segment(&segment);
     process.take_memory(0, 5 * MIB).unwrap();
 }

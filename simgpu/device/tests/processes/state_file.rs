@@ -49,15 +49,15 @@ fn refused() {
         std::fs::write(&other, bytes).unwrap();
         Machine::open(&MachineSettings::new(&other, "1").unwrap()).unwrap_err()
     };
-    assert!(matches!(open(b""), Error::Foreign { .. }));
-    assert!(matches!(open(b"not a state file, but long enough"), Error::Foreign { .. }));
+    assert!(matches!(open(b""), Error::NotAStateFile { .. }));
+    assert!(matches!(open(b"not a state file, but long enough"), Error::NotAStateFile { .. }));
     assert!(matches!(open(&whole[..whole.len() / 2]), Error::Truncated { .. }));
     let mut newer = whole;
     newer[8] += 1;
     assert!(matches!(open(&newer), Error::OtherLayout { found, wanted, .. } if found == wanted + 1));
     newer[8] -= 1;
     newer[12] = 0;
-    assert!(matches!(open(&newer), Error::Foreign { .. }));
+    assert!(matches!(open(&newer), Error::NotAStateFile { .. }));
 }
 
 fn identity() {

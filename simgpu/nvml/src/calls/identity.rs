@@ -2,22 +2,22 @@
 
 use std::ffi::{c_char, c_int, c_ulong};
 
+use gpupool_nvidia::nvml::{
+    NVML_BRAND_NVIDIA, NVML_DEVICE_ARCH_ADA, NVML_DEVICE_ARCH_AMPERE, NVML_DEVICE_ARCH_BLACKWELL,
+    NVML_DEVICE_ARCH_HOPPER, NVML_DEVICE_ARCH_PASCAL, NVML_DEVICE_ARCH_TURING, NVML_DEVICE_ARCH_VOLTA,
+    NVML_TOPOLOGY_INTERNAL, NVML_TOPOLOGY_NODE, nvmlDevice_t, nvmlPciInfo_t, nvmlPciInfoExt_v1,
+    nvmlPciInfoExt_v1_t,
+};
 use simgpu_device::{Card, PciAddress};
 
 use super::{card, check_version, entries, handle, index, present, values, write};
-use crate::cards::Cards;
-use crate::layout::{Device, PciInfo, PciInfoExt, PciInfoHead, version_of};
+use crate::cards::SimulatedCards;
 use crate::return_code::ReturnCode;
 use crate::text;
 
-/// `NVML_BRAND_NVIDIA`.
-const BRAND: u32 = 14;
-
-/// `NVML_TOPOLOGY_INTERNAL`: one card and itself.
-const SAME_CARD: u32 = 0;
-
-/// `NVML_TOPOLOGY_NODE`: cards of one NUMA node, under different host bridges.
-const SAME_NODE: u32 = 40;
+/// PCI class and subclass of a card: a display controller, without VGA.
+const DISPLAY_CONTROLLER: u32 = 3;
+const CONTROLLER_WITHOUT_VGA: u32 = 2;
 
 entries! {
     /// How many cards there are, lost ones among them.
@@ -33,19 +33,19 @@ entries! {
     }
 
     /// The card of an index.
-    fn nvmlDeviceGetHandleByIndex(cards; index: u32, device: *mut Device) {
+    fn nvmlDeviceGetHandleByIndex(cards; index: u32, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe { by_index(cards, index, device) }
     }
 
     /// The card of an index.
-    fn nvmlDeviceGetHandleByIndex_v2(cards; index: u32, device: *mut Device) {
+    fn nvmlDeviceGetHandleByIndex_v2(cards; index: u32, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe { by_index(cards, index, device) }
     }
 
     /// The card of a UUID string.
-    fn nvmlDeviceGetHandleByUUID(cards; uuid: *const c_char, device: *mut Device) {
+    fn nvmlDeviceGetHandleByUUID(cards; uuid: *const c_char, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe {
             let wanted = text::get(uuid)?;
@@ -54,7 +54,7 @@ entries! {
     }
 
     /// The card of a serial number.
-    fn nvmlDeviceGetHandleBySerial(cards; serial: *const c_char, device: *mut Device) {
+    fn nvmlDeviceGetHandleBySerial(cards; serial: *const c_char, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe {
             let wanted = text::get(serial)?;
@@ -63,37 +63,37 @@ entries! {
     }
 
     /// The card at a PCI address, in the long or the short form.
-    fn nvmlDeviceGetHandleByPciBusId(cards; bus_id: *const c_char, device: *mut Device) {
+    fn nvmlDeviceGetHandleByPciBusId(cards; bus_id: *const c_char, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe { by_bus_id(cards, bus_id, device) }
     }
 
     /// The card at a PCI address, in the long or the short form.
-    fn nvmlDeviceGetHandleByPciBusId_v2(cards; bus_id: *const c_char, device: *mut Device) {
+    fn nvmlDeviceGetHandleByPciBusId_v2(cards; bus_id: *const c_char, device: *mut nvmlDevice_t) {
         // SAFETY: by this function's own contract.
         unsafe { by_bus_id(cards, bus_id, device) }
     }
 
     /// The product name.
-    fn nvmlDeviceGetName(cards; device: Device, name: *mut c_char, length: u32) {
+    fn nvmlDeviceGetName(cards; device: nvmlDevice_t, name: *mut c_char, length: u32) {
         // SAFETY: by this function's own contract.
         unsafe { text::put(card(cards, device)?.name(), name, length) }
     }
 
     /// The UUID string: the bytes of `cuDeviceGetUuid`.
-    fn nvmlDeviceGetUUID(cards; device: Device, uuid: *mut c_char, length: u32) {
+    fn nvmlDeviceGetUUID(cards; device: nvmlDevice_t, uuid: *mut c_char, length: u32) {
         // SAFETY: by this function's own contract.
         unsafe { text::put(&card(cards, device)?.uuid().to_string(), uuid, length) }
     }
 
     /// The serial number, thirteen digits.
-    fn nvmlDeviceGetSerial(cards; device: Device, serial: *mut c_char, length: u32) {
+    fn nvmlDeviceGetSerial(cards; device: nvmlDevice_t, serial: *mut c_char, length: u32) {
         // SAFETY: by this function's own contract.
         unsafe { text::put(&serial_number(&card(cards, device)?), serial, length) }
     }
 
     /// Compute capability, such as 9 and 0.
-    fn nvmlDeviceGetCudaComputeCapability(cards; device: Device, major: *mut u32, minor: *mut u32) {
+    fn nvmlDeviceGetCudaComputeCapability(cards; device: nvmlDevice_t, major: *mut u32, minor: *mut u32) {
         let (card_major, card_minor) = card(cards, device)?.model().compute;
         if minor.is_null() {
             return Err(ReturnCode::InvalidArgument);
@@ -103,37 +103,44 @@ entries! {
     }
 
     /// The PCI address, for old callers: they have room for 52 bytes or 68, so only the first 36 are written.
-    fn nvmlDeviceGetPciInfo(cards; device: Device, pci: *mut PciInfoHead) {
+    fn nvmlDeviceGetPciInfo(cards; device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) {
         // SAFETY: by this function's own contract.
-        unsafe { write(pci, pci_info(&card(cards, device)?).head) }
+        unsafe { write_head(pci, &pci_info(&card(cards, device)?)) }
     }
 
     /// The PCI address, for old callers: they have room for 52 bytes or 68, so only the first 36 are written.
-    fn nvmlDeviceGetPciInfo_v2(cards; device: Device, pci: *mut PciInfoHead) {
+    fn nvmlDeviceGetPciInfo_v2(cards; device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) {
         // SAFETY: by this function's own contract.
-        unsafe { write(pci, pci_info(&card(cards, device)?).head) }
+        unsafe { write_head(pci, &pci_info(&card(cards, device)?)) }
     }
 
     /// The PCI address.
-    fn nvmlDeviceGetPciInfo_v3(cards; device: Device, pci: *mut PciInfo) {
+    fn nvmlDeviceGetPciInfo_v3(cards; device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) {
         // SAFETY: by this function's own contract.
         unsafe { write(pci, pci_info(&card(cards, device)?)) }
     }
 
     /// The PCI address with the card's class.
-    fn nvmlDeviceGetPciInfoExt(cards; device: Device, pci: *mut PciInfoExt) {
-        let PciInfo { head, bus_id } = pci_info(&card(cards, device)?);
-        let version = version_of::<PciInfoExt>(1);
-        let PciInfoHead { domain, bus, device, device_id, subsystem_id, .. } = head;
-        let (base_class, sub_class) = (3, 2);
-        let info =
-            PciInfoExt { version, domain, bus, device, device_id, subsystem_id, base_class, sub_class, bus_id };
+    fn nvmlDeviceGetPciInfoExt(cards; device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_v1_t) {
+        let nvmlPciInfo_t { domain, bus, device, pciDeviceId, pciSubSystemId, busId, .. } =
+            pci_info(&card(cards, device)?);
+        let info = nvmlPciInfoExt_v1_t {
+            version: nvmlPciInfoExt_v1,
+            domain,
+            bus,
+            device,
+            pciDeviceId,
+            pciSubSystemId,
+            baseClass: DISPLAY_CONTROLLER,
+            subClass: CONTROLLER_WITHOUT_VGA,
+            busId,
+        };
         // SAFETY: by this function's own contract; the version is the first field.
-        unsafe { check_version(pci.cast(), version).and_then(|()| write(pci, info)) }
+        unsafe { check_version(pci.cast(), nvmlPciInfoExt_v1).and_then(|()| write(pci, info)) }
     }
 
     /// The processors near the card: all of them, one bit each.
-    fn nvmlDeviceGetCpuAffinity(cards; device: Device, words: u32, set: *mut c_ulong) {
+    fn nvmlDeviceGetCpuAffinity(cards; device: nvmlDevice_t, words: u32, set: *mut c_ulong) {
         card(cards, device)?;
         if set.is_null() || words == 0 {
             return Err(ReturnCode::InvalidArgument);
@@ -150,15 +157,15 @@ entries! {
     }
 
     /// How far apart two cards are: all of ours share a NUMA node.
-    fn nvmlDeviceGetTopologyCommonAncestor(cards; first: Device, second: Device, level: *mut u32) {
+    fn nvmlDeviceGetTopologyCommonAncestor(cards; first: nvmlDevice_t, second: nvmlDevice_t, level: *mut u32) {
         let (first, second) = (card(cards, first)?, card(cards, second)?);
-        let nearness = if first.index() == second.index() { SAME_CARD } else { SAME_NODE };
+        let nearness = if first.index() == second.index() { NVML_TOPOLOGY_INTERNAL } else { NVML_TOPOLOGY_NODE };
         // SAFETY: by this function's own contract.
         unsafe { write(level, nearness) }
     }
 
     /// Whether two cards share a board: no two of ours do.
-    fn nvmlDeviceOnSameBoard(cards; first: Device, second: Device, same: *mut c_int) {
+    fn nvmlDeviceOnSameBoard(cards; first: nvmlDevice_t, second: nvmlDevice_t, same: *mut c_int) {
         let (first, second) = (card(cards, first)?, card(cards, second)?);
         // SAFETY: by this function's own contract.
         unsafe { write(same, c_int::from(first.index() == second.index())) }
@@ -171,7 +178,7 @@ values! {
     /// The number of the device file, which is the index here.
     fn nvmlDeviceGetMinorNumber -> u32 = |card| Ok(index(card));
     /// The brand.
-    fn nvmlDeviceGetBrand -> u32 = |_| Ok(BRAND);
+    fn nvmlDeviceGetBrand -> u32 = |_| Ok(NVML_BRAND_NVIDIA);
     /// The architecture's number.
     fn nvmlDeviceGetArchitecture -> u32 = |card| Ok(architecture(card.model().compute));
     /// How many CUDA cores the card has.
@@ -182,7 +189,11 @@ values! {
 
 /// # Safety
 /// `device` is null or can be written.
-unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Result<(), ReturnCode> {
+unsafe fn by_index(
+    cards: &'static SimulatedCards,
+    index: u32,
+    device: *mut nvmlDevice_t,
+) -> Result<(), ReturnCode> {
     let card = present(cards.card(index).ok_or(ReturnCode::InvalidArgument)?)?;
     // SAFETY: the caller's promise is ours.
     unsafe { write(device, handle(&card)) }
@@ -191,9 +202,9 @@ unsafe fn by_index(cards: &'static Cards, index: u32, device: *mut Device) -> Re
 /// # Safety
 /// `bus_id` is null or a string; `device` is null or can be written.
 unsafe fn by_bus_id(
-    cards: &'static Cards,
+    cards: &'static SimulatedCards,
     bus_id: *const c_char,
-    device: *mut Device,
+    device: *mut nvmlDevice_t,
 ) -> Result<(), ReturnCode> {
     // SAFETY: the caller's promise is ours.
     unsafe {
@@ -207,8 +218,8 @@ unsafe fn by_bus_id(
 /// # Safety
 /// `device` is null or can be written.
 unsafe fn find(
-    cards: &'static Cards,
-    device: *mut Device,
+    cards: &'static SimulatedCards,
+    device: *mut nvmlDevice_t,
     is_wanted: impl Fn(&Card) -> bool,
 ) -> Result<(), ReturnCode> {
     let card = present(cards.all().find(is_wanted).ok_or(ReturnCode::NotFound)?)?;
@@ -216,18 +227,32 @@ unsafe fn find(
     unsafe { write(device, handle(&card)) }
 }
 
-fn pci_info(card: &Card) -> PciInfo {
+/// Hands the caller of an old function the part of the address that all callers have room for.
+///
+/// # Safety
+/// `pci` is null or valid for a write of the bytes before [`nvmlPciInfo_t::busId`]; it need not be aligned.
+unsafe fn write_head(pci: *mut nvmlPciInfo_t, info: &nvmlPciInfo_t) -> Result<(), ReturnCode> {
+    if pci.is_null() {
+        return Err(ReturnCode::InvalidArgument);
+    }
+    let length = std::mem::offset_of!(nvmlPciInfo_t, busId);
+    // SAFETY: not null, the caller vouches for that many bytes, and ours cannot overlap them.
+    unsafe { pci.cast::<u8>().copy_from_nonoverlapping((&raw const *info).cast(), length) };
+    Ok(())
+}
+
+fn pci_info(card: &Card) -> nvmlPciInfo_t {
     let address = card.pci();
     let PciAddress { domain, bus, device } = address;
-    let head = PciInfoHead {
-        bus_id_legacy: text::field(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
+    nvmlPciInfo_t {
+        busIdLegacy: text::field(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
         domain,
         bus,
         device,
-        device_id: card.model().pci_device_id,
-        subsystem_id: card.model().pci_device_id,
-    };
-    PciInfo { head, bus_id: text::field(&address.to_string()) }
+        pciDeviceId: card.model().pci_device_id,
+        pciSubSystemId: card.model().pci_device_id,
+        busId: text::field(&address.to_string()),
+    }
 }
 
 /// The address in `[domain:]bus:device[.function]`, all in hexadecimal.
@@ -255,13 +280,13 @@ fn serial_number(card: &Card) -> String {
 /// NVML's number of the architecture with a compute capability.
 fn architecture(capability: (u32, u32)) -> u32 {
     match capability {
-        (..=6, _) => 4,
-        (7, ..=4) => 5,
-        (7, _) => 6,
-        (8, 9) => 8,
-        (8, _) => 7,
-        (9, _) => 9,
-        _ => 10,
+        (..=6, _) => NVML_DEVICE_ARCH_PASCAL,
+        (7, ..=4) => NVML_DEVICE_ARCH_VOLTA,
+        (7, _) => NVML_DEVICE_ARCH_TURING,
+        (8, 9) => NVML_DEVICE_ARCH_ADA,
+        (8, _) => NVML_DEVICE_ARCH_AMPERE,
+        (9, _) => NVML_DEVICE_ARCH_HOPPER,
+        _ => NVML_DEVICE_ARCH_BLACKWELL,
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use gpupool_nvidia::nvml::{
+    NVML_PROCESS_MODE_ALL, NVML_PROCESS_MODE_COMPUTE, NVML_PROCESS_MODE_GRAPHICS, NVML_PROCESS_MODE_MPS,
+    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1, nvmlProcessDetailList_v1_t,
+    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_v1, nvmlProcessesUtilizationInfo_v1_t,
+};
 use simgpu_device::ProcessUse;
 
 use super::{card, check_version, entries};
-use crate::cards::Cards;
-use crate::layout::{
-    Device, ProcessDetail, ProcessDetails, ProcessInfo, ProcessInfoV1, ProcessUtilization,
-    ProcessUtilizationInfo, ProcessesUtilization, version_of,
-};
+use crate::cards::SimulatedCards;
 use crate::return_code::ReturnCode;
 
 /// In a place for an instance of a divided card: the card is whole.
@@ -17,71 +19,71 @@ const NO_INSTANCE: u32 = u32::MAX;
 
 entries! {
     /// Processes that compute, in the first layout.
-    fn nvmlDeviceGetComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+    fn nvmlDeviceGetComputeRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
-    fn nvmlDeviceGetComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetComputeRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
-    fn nvmlDeviceGetComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetComputeRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         // SAFETY: by this function's own contract.
-        unsafe { give(&computing(cards, device)?, count, list) }
+        unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+    fn nvmlDeviceGetGraphicsRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses(cards; device: Device, count: *mut u32, list: *mut ProcessInfoV1) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(cards; device: Device, count: *mut u32, list: *mut ProcessInfo) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
-        unsafe { give(&[], count, list) }
+        unsafe { write_list(&[], count, list) }
     }
 
     /// How busy each process kept the card since a moment (microseconds since 1970; at most the last second counts).
     /// Those that it did nothing for are left out.
     fn nvmlDeviceGetProcessUtilization(
         cards;
-        device: Device,
-        list: *mut ProcessUtilization,
+        device: nvmlDevice_t,
+        list: *mut nvmlProcessUtilizationSample_t,
         count: *mut u32,
         since: u64
     ) {
@@ -91,87 +93,99 @@ entries! {
             if list.is_null() && !count.is_null() {
                 count.write_unaligned(0);
             }
-            give(&processes, count, list)
+            write_list(&processes, count, list)
         }
     }
 
     /// As above, in a structure that says its version.
-    fn nvmlDeviceGetProcessesUtilizationInfo(cards; device: Device, info: *mut ProcessesUtilization) {
+    fn nvmlDeviceGetProcessesUtilizationInfo(cards; device: nvmlDevice_t, info: *mut nvmlProcessesUtilizationInfo_v1_t) {
         // SAFETY: by this function's own contract; the version is the first field.
         unsafe {
-            check_version(info.cast(), version_of::<ProcessesUtilization>(1))?;
+            check_version(info.cast(), nvmlProcessesUtilizationInfo_v1)?;
             let asked = info.read_unaligned();
-            let processes = busy(cards, device, asked.last_seen)?;
-            let mut count = if asked.list.is_null() { 0 } else { asked.count };
-            let given = give(&processes, &raw mut count, asked.list);
-            (&raw mut (*info).count).write_unaligned(count);
+            let processes = busy(cards, device, asked.lastSeenTimeStamp)?;
+            let mut count = if asked.procUtilArray.is_null() { 0 } else { asked.processSamplesCount };
+            let given = write_list(&processes, &raw mut count, asked.procUtilArray);
+            (&raw mut (*info).processSamplesCount).write_unaligned(count);
             given
         }
     }
 
-    /// Processes of a mode: 0 those that compute, 1 those that draw, 2 those of a multi-process service, 3 all.
-    fn nvmlDeviceGetRunningProcessDetailList(cards; device: Device, details: *mut ProcessDetails) {
+    /// Processes of a mode: those that compute, those that draw, those of a multi-process service, or all.
+    fn nvmlDeviceGetRunningProcessDetailList(cards; device: nvmlDevice_t, details: *mut nvmlProcessDetailList_v1_t) {
         // SAFETY: by this function's own contract; the version is the first field.
         unsafe {
-            check_version(details.cast(), version_of::<ProcessDetails>(1))?;
+            check_version(details.cast(), nvmlProcessDetailList_v1)?;
             let asked = details.read_unaligned();
             let processes = match asked.mode {
-                0 | 3 => computing(cards, device)?,
-                1 | 2 => card(cards, device).map(|_| Vec::new())?,
+                NVML_PROCESS_MODE_COMPUTE | NVML_PROCESS_MODE_ALL => computing(cards, device)?,
+                NVML_PROCESS_MODE_GRAPHICS | NVML_PROCESS_MODE_MPS => card(cards, device).map(|_| Vec::new())?,
                 _ => return Err(ReturnCode::InvalidArgument),
             };
-            let mut count = if asked.list.is_null() { 0 } else { asked.count };
-            let given = give(&processes, &raw mut count, asked.list);
-            (&raw mut (*details).count).write_unaligned(count);
+            let mut count = if asked.procArray.is_null() { 0 } else { asked.numProcArrayEntries };
+            let given = write_list(&processes, &raw mut count, asked.procArray);
+            (&raw mut (*details).numProcArrayEntries).write_unaligned(count);
             given
         }
     }
 }
 
-impl From<&Process> for ProcessInfoV1 {
-    fn from(process: &Process) -> Self {
-        Self { pid: process.pid, used_memory: process.used_memory }
+impl From<&ProcessReading> for nvmlProcessInfo_v1_t {
+    fn from(process: &ProcessReading) -> Self {
+        Self { pid: process.pid, usedGpuMemory: process.used_memory }
     }
 }
 
-impl From<&Process> for ProcessInfo {
-    fn from(process: &Process) -> Self {
-        let Process { pid, used_memory, .. } = *process;
-        Self { pid, used_memory, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
-    }
-}
-
-impl From<&Process> for ProcessUtilization {
-    fn from(process: &Process) -> Self {
-        let Process { pid, utilization, .. } = *process;
-        let memory = utilization / 2;
-        Self { pid, time_stamp: now(), multiprocessors: utilization, memory, encoder: 0, decoder: 0 }
-    }
-}
-
-impl From<&Process> for ProcessUtilizationInfo {
-    fn from(process: &Process) -> Self {
-        let Process { pid, utilization, .. } = *process;
-        let memory = utilization / 2;
-        Self { time_stamp: now(), pid, multiprocessors: utilization, memory, ..Self::default() }
-    }
-}
-
-impl From<&Process> for ProcessDetail {
-    fn from(process: &Process) -> Self {
-        let Process { pid, used_memory, .. } = *process;
+impl From<&ProcessReading> for nvmlProcessInfo_t {
+    fn from(process: &ProcessReading) -> Self {
         Self {
-            pid,
-            used_memory,
-            gpu_instance: NO_INSTANCE,
-            compute_instance: NO_INSTANCE,
-            protected_memory: 0,
+            pid: process.pid,
+            usedGpuMemory: process.used_memory,
+            gpuInstanceId: NO_INSTANCE,
+            computeInstanceId: NO_INSTANCE,
+        }
+    }
+}
+
+impl From<&ProcessReading> for nvmlProcessUtilizationSample_t {
+    fn from(process: &ProcessReading) -> Self {
+        Self {
+            pid: process.pid,
+            timeStamp: now(),
+            smUtil: process.utilization,
+            memUtil: process.utilization / 2,
+            encUtil: 0,
+            decUtil: 0,
+        }
+    }
+}
+
+impl From<&ProcessReading> for nvmlProcessUtilizationInfo_v1_t {
+    fn from(process: &ProcessReading) -> Self {
+        Self {
+            timeStamp: now(),
+            pid: process.pid,
+            smUtil: process.utilization,
+            memUtil: process.utilization / 2,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&ProcessReading> for nvmlProcessDetail_v1_t {
+    fn from(process: &ProcessReading) -> Self {
+        Self {
+            pid: process.pid,
+            usedGpuMemory: process.used_memory,
+            gpuInstanceId: NO_INSTANCE,
+            computeInstanceId: NO_INSTANCE,
+            usedGpuCcProtectedMemory: 0,
         }
     }
 }
 
 /// A process that can be seen from here.
-struct Process {
+struct ProcessReading {
     pid: u32,
     /// Bytes.
     used_memory: u64,
@@ -186,19 +200,26 @@ fn now() -> u64 {
 }
 
 /// Those that the caller's pid namespace has no number for are left out.
-fn computing(cards: &'static Cards, device: Device) -> Result<Vec<Process>, ReturnCode> {
+fn computing(
+    cards: &'static SimulatedCards,
+    device: nvmlDevice_t,
+) -> Result<Vec<ProcessReading>, ReturnCode> {
     Ok(visible(card(cards, device)?.processes()))
 }
 
-fn visible(processes: Vec<ProcessUse>) -> Vec<Process> {
+fn visible(processes: Vec<ProcessUse>) -> Vec<ProcessReading> {
     let visible = |one: ProcessUse| {
-        Some(Process { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
+        Some(ProcessReading { pid: one.pid?, used_memory: one.memory, utilization: one.utilisation })
     };
     processes.into_iter().filter_map(visible).collect()
 }
 
 /// The processes that the card worked for since a moment (microseconds since 1970).
-fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process>, ReturnCode> {
+fn busy(
+    cards: &'static SimulatedCards,
+    device: nvmlDevice_t,
+    since: u64,
+) -> Result<Vec<ProcessReading>, ReturnCode> {
     let card = card(cards, device)?;
     let ago = now().saturating_sub(since).saturating_mul(1000);
     let mut processes = visible(card.processes_since(simgpu_device::now_ns().saturating_sub(ago)));
@@ -211,8 +232,8 @@ fn busy(cards: &'static Cards, device: Device, since: u64) -> Result<Vec<Process
 ///
 /// # Safety
 /// `count` is null or can be read and written; `list` is null or has room for `*count` entries.
-unsafe fn give<T: for<'a> From<&'a Process>>(
-    processes: &[Process],
+unsafe fn write_list<T: for<'a> From<&'a ProcessReading>>(
+    processes: &[ProcessReading],
     count: *mut u32,
     list: *mut T,
 ) -> Result<(), ReturnCode> {

@@ -1,9 +1,15 @@
 //! What changes from moment to moment: memory, utilisation, power, temperature, clocks.
 
+use gpupool_nvidia::nvml::{
+    NVML_AGGREGATE_ECC, NVML_CLOCK_GRAPHICS, NVML_CLOCK_MEM, NVML_CLOCK_VIDEO, NVML_COMPUTEMODE_DEFAULT,
+    NVML_FEATURE_DISABLED, NVML_FEATURE_ENABLED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_PSTATE_0,
+    NVML_TEMPERATURE_GPU, nvmlBAR1Memory_t, nvmlComputeMode_t, nvmlDevice_t, nvmlEnableState_t, nvmlMemory_t,
+    nvmlMemory_v2, nvmlMemory_v2_t, nvmlPstates_t, nvmlTemperature_v1, nvmlTemperature_v1_t,
+    nvmlUtilization_t,
+};
 use simgpu_device::Card;
 
 use super::{card, check_version, entries, values, write};
-use crate::layout::{Bar1Memory, Device, Memory, MemoryV2, Temperature, Utilization, version_of};
 use crate::return_code::ReturnCode;
 
 /// Over how long the encoder's and decoder's utilisation is said to be measured, in microseconds.
@@ -12,47 +18,44 @@ const SAMPLE_PERIOD: u32 = 167_000;
 /// The size of the host's window on the card's memory, and how much of it the driver maps, in bytes.
 const WINDOW: (u64, u64) = (256 << 20, 1 << 20);
 
-/// `NVML_CLOCK_MEM`, among clocks 0 to 3.
-const MEMORY_CLOCK: u32 = 2;
-
 entries! {
-    /// Memory.
-    fn nvmlDeviceGetMemoryInfo(cards; device: Device, memory: *mut Memory) {
+    /// The card's memory in bytes; what is used includes what the driver keeps for itself, which is nothing here.
+    fn nvmlDeviceGetMemoryInfo(cards; device: nvmlDevice_t, memory: *mut nvmlMemory_t) {
         let card = card(cards, device)?;
         let (total, used) = (card.total_memory(), card.used_memory());
-        let info = Memory { total, free: total.saturating_sub(used), used };
+        let info = nvmlMemory_t { total, free: total.saturating_sub(used), used };
         // SAFETY: by this function's own contract.
         unsafe { write(memory, info) }
     }
 
-    /// Memory; the simulated driver reserves none for itself.
-    fn nvmlDeviceGetMemoryInfo_v2(cards; device: Device, memory: *mut MemoryV2) {
+    /// The card's memory in bytes; the simulated driver keeps none for itself.
+    fn nvmlDeviceGetMemoryInfo_v2(cards; device: nvmlDevice_t, memory: *mut nvmlMemory_v2_t) {
         let card = card(cards, device)?;
         let (total, used) = (card.total_memory(), card.used_memory());
-        let version = version_of::<MemoryV2>(2);
-        let info = MemoryV2 { version, total, reserved: 0, free: total.saturating_sub(used), used };
+        let version = nvmlMemory_v2;
+        let info = nvmlMemory_v2_t { version, total, reserved: 0, free: total.saturating_sub(used), used };
         // SAFETY: by this function's own contract; the version is the first field.
         unsafe { check_version(memory.cast(), version).and_then(|()| write(memory, info)) }
     }
 
     /// The encoder: idle.
-    fn nvmlDeviceGetEncoderUtilization(cards; device: Device, percent: *mut u32, period: *mut u32) {
+    fn nvmlDeviceGetEncoderUtilization(cards; device: nvmlDevice_t, percent: *mut u32, period: *mut u32) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_both(percent, 0, period, SAMPLE_PERIOD) }
     }
 
     /// The decoder: idle.
-    fn nvmlDeviceGetDecoderUtilization(cards; device: Device, percent: *mut u32, period: *mut u32) {
+    fn nvmlDeviceGetDecoderUtilization(cards; device: nvmlDevice_t, percent: *mut u32, period: *mut u32) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_both(percent, 0, period, SAMPLE_PERIOD) }
     }
 
     /// Degrees Celsius of the card; there is no other sensor.
-    fn nvmlDeviceGetTemperature(cards; device: Device, sensor: u32, degrees: *mut u32) {
+    fn nvmlDeviceGetTemperature(cards; device: nvmlDevice_t, sensor: u32, degrees: *mut u32) {
         let card = card(cards, device)?;
-        if sensor != 0 {
+        if sensor != NVML_TEMPERATURE_GPU {
             return Err(ReturnCode::InvalidArgument);
         }
         // SAFETY: by this function's own contract.
@@ -60,38 +63,38 @@ entries! {
     }
 
     /// Degrees Celsius of the card; there is no other sensor.
-    fn nvmlDeviceGetTemperatureV(cards; device: Device, reading: *mut Temperature) {
+    fn nvmlDeviceGetTemperatureV(cards; device: nvmlDevice_t, reading: *mut nvmlTemperature_v1_t) {
         let card = card(cards, device)?;
-        let version = version_of::<Temperature>(1);
+        let version = nvmlTemperature_v1;
         // SAFETY: by this function's own contract; the version is the first field.
         let sensor = unsafe {
             check_version(reading.cast(), version)?;
-            (&raw const (*reading).sensor).read_unaligned()
+            (&raw const (*reading).sensorType).read_unaligned()
         };
-        if sensor != 0 {
+        if sensor != NVML_TEMPERATURE_GPU {
             return Err(ReturnCode::InvalidArgument);
         }
         let degrees = i32::try_from(temperature(&card)).map_err(|_| ReturnCode::Unknown)?;
         // SAFETY: by this function's own contract.
-        unsafe { write(reading, Temperature { version, sensor, temperature: degrees }) }
+        unsafe { write(reading, nvmlTemperature_v1_t { version, sensorType: sensor, temperature: degrees }) }
     }
 
     /// A clock now, in MHz: a simulated card always runs at full speed.
-    fn nvmlDeviceGetClockInfo(cards; device: Device, clock: u32, megahertz: *mut u32) {
+    fn nvmlDeviceGetClockInfo(cards; device: nvmlDevice_t, clock: u32, megahertz: *mut u32) {
         // SAFETY: by this function's own contract.
         unsafe { write(megahertz, clock_of(&card(cards, device)?, clock)?) }
     }
 
     /// A clock at its highest, in MHz.
-    fn nvmlDeviceGetMaxClockInfo(cards; device: Device, clock: u32, megahertz: *mut u32) {
+    fn nvmlDeviceGetMaxClockInfo(cards; device: nvmlDevice_t, clock: u32, megahertz: *mut u32) {
         // SAFETY: by this function's own contract.
         unsafe { write(megahertz, clock_of(&card(cards, device)?, clock)?) }
     }
 
-    /// Memory errors of either kind (0 corrected, 1 uncorrected) since the start or ever: none.
-    fn nvmlDeviceGetTotalEccErrors(cards; device: Device, kind: u32, counter: u32, errors: *mut u64) {
+    /// Memory errors of either kind, corrected or not, since the start or ever: none.
+    fn nvmlDeviceGetTotalEccErrors(cards; device: nvmlDevice_t, kind: u32, counter: u32, errors: *mut u64) {
         card(cards, device)?;
-        if kind > 1 || counter > 1 {
+        if kind > NVML_MEMORY_ERROR_TYPE_UNCORRECTED || counter > NVML_AGGREGATE_ECC {
             return Err(ReturnCode::InvalidArgument);
         }
         // SAFETY: by this function's own contract.
@@ -101,11 +104,11 @@ entries! {
 
 values! {
     /// Percent of the last sample period in which the card computed, and in which its memory was busy.
-    fn nvmlDeviceGetUtilizationRates -> Utilization =
+    fn nvmlDeviceGetUtilizationRates -> nvmlUtilization_t =
         |card| Ok(utilization(card));
     /// The host's window on the card's memory.
-    fn nvmlDeviceGetBAR1MemoryInfo -> Bar1Memory =
-        |_| Ok(Bar1Memory { total: WINDOW.0, free: WINDOW.0 - WINDOW.1, used: WINDOW.1 });
+    fn nvmlDeviceGetBAR1MemoryInfo -> nvmlBAR1Memory_t =
+        |_| Ok(nvmlBAR1Memory_t { bar1Total: WINDOW.0, bar1Free: WINDOW.0 - WINDOW.1, bar1Used: WINDOW.1 });
     /// Milliwatts now.
     fn nvmlDeviceGetPowerUsage -> u32 = |card| Ok(power(card));
     /// Milliwatts allowed.
@@ -114,18 +117,18 @@ values! {
     fn nvmlDeviceGetEnforcedPowerLimit -> u32 = |card| Ok(card.model().power_limit_mw);
     /// Milliwatts allowed at the start.
     fn nvmlDeviceGetPowerManagementDefaultLimit -> u32 = |card| Ok(card.model().power_limit_mw);
-    /// The performance state: always the highest, 0.
-    fn nvmlDeviceGetPerformanceState -> u32 = |_| Ok(0);
-    /// The performance state: always the highest, 0.
-    fn nvmlDeviceGetPowerState -> u32 = |_| Ok(0);
+    /// The performance state: always the highest.
+    fn nvmlDeviceGetPerformanceState -> nvmlPstates_t = |_| Ok(NVML_PSTATE_0);
+    /// The performance state: always the highest.
+    fn nvmlDeviceGetPowerState -> nvmlPstates_t = |_| Ok(NVML_PSTATE_0);
     /// Whether the driver stays loaded without clients: yes.
-    fn nvmlDeviceGetPersistenceMode -> u32 = |_| Ok(1);
-    /// Who may compute: anybody, 0.
-    fn nvmlDeviceGetComputeMode -> u32 = |_| Ok(0);
+    fn nvmlDeviceGetPersistenceMode -> nvmlEnableState_t = |_| Ok(NVML_FEATURE_ENABLED);
+    /// Who may compute: anybody.
+    fn nvmlDeviceGetComputeMode -> nvmlComputeMode_t = |_| Ok(NVML_COMPUTEMODE_DEFAULT);
     /// Whether a display is attached: no.
-    fn nvmlDeviceGetDisplayMode -> u32 = |_| Ok(0);
+    fn nvmlDeviceGetDisplayMode -> nvmlEnableState_t = |_| Ok(NVML_FEATURE_DISABLED);
     /// Whether a display is initialised: no.
-    fn nvmlDeviceGetDisplayActive -> u32 = |_| Ok(0);
+    fn nvmlDeviceGetDisplayActive -> nvmlEnableState_t = |_| Ok(NVML_FEATURE_DISABLED);
 }
 
 /// # Safety
@@ -139,9 +142,9 @@ unsafe fn write_both(first: *mut u32, a: u32, second: *mut u32, b: u32) -> Resul
 }
 
 /// Memory is said to be busy half of the time.
-fn utilization(card: &Card) -> Utilization {
+fn utilization(card: &Card) -> nvmlUtilization_t {
     let gpu = card.utilisation();
-    Utilization { gpu, memory: gpu / 2 }
+    nvmlUtilization_t { gpu, memory: gpu / 2 }
 }
 
 /// Degrees Celsius: 30 at rest, 70 under full load.
@@ -158,8 +161,8 @@ fn power(card: &Card) -> u32 {
 
 fn clock_of(card: &Card, clock: u32) -> Result<u32, ReturnCode> {
     match clock {
-        MEMORY_CLOCK => Ok(card.model().memory_clock_khz / 1000),
-        0..=3 => Ok(card.model().core_clock_khz / 1000),
+        NVML_CLOCK_MEM => Ok(card.model().memory_clock_khz / 1000),
+        NVML_CLOCK_GRAPHICS..=NVML_CLOCK_VIDEO => Ok(card.model().core_clock_khz / 1000),
         _ => Err(ReturnCode::InvalidArgument),
     }
 }

@@ -1,6 +1,8 @@
 //! Who is granted what, and who is told to go for it.
 
-use gpupool_core::pool::{Action, Card, CardUuid, LeaseId, Limits, PodId, Policy, STUCK_AFTER, Why};
+use gpupool_core::pool::{
+    Action, Card, CardUuid, LeaseId, Limits, PodId, Policy, STUCK_AFTER, TerminationReason,
+};
 
 use super::{Both, Lease, Naive, Pod, limits_of, plus};
 
@@ -89,9 +91,9 @@ impl Naive {
                     beneficiary: id.clone(),
                     card: lease.card,
                 });
-                self.tell(&victim, Why::Preempted { by: id.clone() });
+                self.tell(&victim, TerminationReason::Preempted { by: id.clone() });
             } else {
-                self.tell(&victim, Why::IdleRelease { by: id.clone() });
+                self.tell(&victim, TerminationReason::IdleRelease { by: id.clone() });
             }
         }
     }

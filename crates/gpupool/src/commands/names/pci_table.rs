@@ -36,13 +36,13 @@ fn devices() -> impl Iterator<Item = (u16, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpupool_core::names::{Kind, classify, known};
+    use gpupool_core::names::{ResourceKind, classify, known};
 
     #[test]
     fn no_device_of_the_table_is_taken_for_a_vgpu_profile() {
         let mut count = 0;
         for name in spellings() {
-            assert_ne!(classify(&name), Kind::Vgpu, "{name}");
+            assert_ne!(classify(&name), ResourceKind::Vgpu, "{name}");
             count += 1;
         }
         assert_eq!(count, 2 * 1931);

@@ -2,23 +2,28 @@
 
 use std::ffi::{c_char, c_void};
 
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_USER_OBJECT_MOVE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphEdgeData,
+    CUgraphNodeParams, CUgraphNodeType,
+};
+
 use crate::{
     calls::{
         entry::{entry, put, read, read_list},
-        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+        graph::params,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         event::EVENTS,
         graph::{
             GRAPHS, add, can_free, change_edges, copy, create, destroy, destroy_node, graph,
-            node::Work,
+            node::NodeWork,
             owner,
             user_object::{self, USER_OBJECTS, UserObject},
             with_node,
         },
-        memcpy3d::Body,
     },
 };
 
@@ -26,8 +31,12 @@ use crate::{
 type List = *const Handle;
 
 /// Adds a node of checked work.
-unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: Work) -> Res {
-    // SAFETY: the driver API's contract.
+///
+/// # Safety
+/// `out` is null or valid for a write, `after` is null or valid for reads of `count` handles; neither need be
+/// aligned.
+unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, work: NodeWork) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe {
         let after = read_list(after, count)?;
         if out.is_null() {
@@ -38,62 +47,75 @@ unsafe fn add_node(out: *mut Handle, graph: Handle, after: List, count: usize, w
 }
 
 /// Checks what work needs besides its own parameters.
-fn checked(handle: Handle, work: Work) -> Res<Work> {
+fn checked(handle: Handle, work: NodeWork) -> CuResult<NodeWork> {
     match work {
-        Work::Child(child) => copy(child).map(Work::Child),
-        Work::Wait(event) | Work::Record(event) if EVENTS.find(event).is_none() => {
+        NodeWork::Child(child) => copy(child).map(NodeWork::Child),
+        NodeWork::Wait(event) | NodeWork::Record(event) if EVENTS.find(event).is_none() => {
             Err(CuError::INVALID_VALUE)
         }
-        Work::Free(pointer) if !can_free(handle, pointer)? => Err(CuError::INVALID_VALUE),
+        NodeWork::Free(pointer) if !can_free(handle, pointer)? => Err(CuError::INVALID_VALUE),
         work => Ok(work),
     }
 }
 
+/// Adds a node of any type.
+///
+/// # Safety
+/// As for [`add_node`] and, where a kernel is described, [`params::kernel`]; `described` is null or valid for
+/// a read and a write.
 unsafe fn add_described(
     out: *mut Handle,
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Parameters,
-) -> Res {
-    // SAFETY: the driver API's contract.
+    described: *mut CUgraphNodeParams,
+) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe {
         let mut parameters = read(described)?;
-        let work = parameters.work()?;
+        let work = params::work(&parameters)?;
         let memory = match &work {
-            Work::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
+            NodeWork::Allocate(memory) => Some(std::sync::Arc::clone(memory)),
             _ => None,
         };
         add_node(out, graph, after, count, work)?;
         if let Some(memory) = memory {
-            parameters.answer(&memory);
+            params::answer(&mut parameters, &memory);
             put(described, parameters)?;
         }
     }
     Ok(())
 }
 
+/// Adds an allocation node, and tells its address.
+///
+/// # Safety
+/// As for [`add_node`]; `described` is null or valid for a read and a write.
 unsafe fn add_allocation(
     out: *mut Handle,
     graph: Handle,
     after: List,
     count: usize,
-    described: *mut Allocation,
-) -> Res {
-    // SAFETY: the driver API's contract.
+    described: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
+) -> CuResult {
+    // SAFETY: by this function's contract.
     unsafe {
         let mut allocation = read(described)?;
-        let work = allocation.work()?;
-        let pointer = if let Work::Allocate(memory) = &work { memory.base } else { 0 };
+        let work = params::allocation(&allocation)?;
+        let pointer = if let NodeWork::Allocate(memory) = &work { memory.base } else { 0 };
         add_node(out, graph, after, count, work)?;
-        allocation.pointer = pointer;
+        allocation.dptr = pointer;
         put(described, allocation)
     }
 }
 
 /// Writes a list: without room for one only how long it is.
-unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> Res {
-    // SAFETY: the driver API's contract: room for as many as the count says.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `out` is null or valid for writes of `*count` values;
+/// neither need be aligned.
+unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> CuResult {
+    // SAFETY: by this function's contract: room for as many as the count says.
     unsafe {
         let room = read(count)?;
         if out.is_null() {
@@ -106,9 +128,14 @@ unsafe fn give<T: Copy>(list: &[T], out: *mut T, count: *mut usize) -> Res {
     }
 }
 
-unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> Res {
+/// Writes the edges of a graph.
+///
+/// # Safety
+/// `count` is null or valid for a read and a write, `from` and `to` are each null or valid for writes of
+/// `*count` handles.
+unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> CuResult {
     let (first, second): (Vec<_>, Vec<_>) = graph(handle)?.edges().into_iter().unzip();
-    // SAFETY: the driver API's contract: both lists have the same room.
+    // SAFETY: by this function's contract: both lists have the same room.
     unsafe {
         if from.is_null() != to.is_null() {
             return Err(CuError::INVALID_VALUE);
@@ -119,17 +146,21 @@ unsafe fn give_edges(handle: Handle, from: *mut Handle, to: *mut Handle, count: 
     }
 }
 
-fn dependents(node: Handle) -> Res<Vec<Handle>> {
+fn dependents(node: Handle) -> CuResult<Vec<Handle>> {
     let edges = graph(owner(node)?)?.edges();
     Ok(edges.into_iter().filter(|(first, _)| *first == node).map(|(_, second)| second).collect())
 }
 
-fn dependencies(node: Handle) -> Res<Vec<Handle>> {
+fn dependencies(node: Handle) -> CuResult<Vec<Handle>> {
     with_node(node, |node| Ok(node.after.clone()))
 }
 
-unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> Res {
-    // SAFETY: the driver API's contract.
+/// Adds edges, or takes them away.
+///
+/// # Safety
+/// `from` and `to` are each null or valid for reads of `count` handles; they need not be aligned.
+unsafe fn edges(handle: Handle, from: List, to: List, count: usize, add: bool) -> CuResult {
+    // SAFETY: by this function's contract.
     let (from, to) = unsafe { (read_list(from, count)?, read_list(to, count)?) };
     let edges: Vec<_> = from.into_iter().zip(to).collect();
     change_edges(handle, &edges, add)
@@ -150,18 +181,18 @@ entry! {
     }
     cuGraphDestroy(handle: Handle) { destroy(handle) }
     cuGraphDestroyNode(node: Handle) { destroy_node(node) }
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const Kernel) {
-        add_node(out, graph, after, count, KernelV2::from(read(kernel)?).work()?)
+    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        add_node(out, graph, after, count, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const KernelV2) {
-        add_node(out, graph, after, count, read(kernel)?.work()?)
+    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        add_node(out, graph, after, count, params::kernel(&read(kernel)?)?)
     }
     cuGraphAddMemcpyNode(
         out: *mut Handle,
         graph: Handle,
         after: List,
         count: usize,
-        copy: *const Body,
+        copy: *const CUDA_MEMCPY3D,
         _context: Handle,
     ) { add_node(out, graph, after, count, params::copy(read(copy)?)?) }
     cuGraphAddMemsetNode(
@@ -169,40 +200,40 @@ entry! {
         graph: Handle,
         after: List,
         count: usize,
-        set: *const Set,
+        set: *const CUDA_MEMSET_NODE_PARAMS,
         _context: Handle,
-    ) { add_node(out, graph, after, count, read(set)?.work()?) }
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const Host) {
-        add_node(out, graph, after, count, read(host)?.work()?)
+    ) { add_node(out, graph, after, count, params::fill(&read(set)?)?) }
+    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const CUDA_HOST_NODE_PARAMS) {
+        add_node(out, graph, after, count, params::call(&read(host)?)?)
     }
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: List, count: usize, child: Handle) {
-        add_node(out, graph, after, count, Work::Child(child))
+        add_node(out, graph, after, count, NodeWork::Child(child))
     }
     cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, after: List, count: usize) {
-        add_node(out, graph, after, count, Work::Empty)
+        add_node(out, graph, after, count, NodeWork::Empty)
     }
     cuGraphAddEventRecordNode(out: *mut Handle, graph: Handle, after: List, count: usize, event: Handle) {
-        add_node(out, graph, after, count, Work::Record(event))
+        add_node(out, graph, after, count, NodeWork::Record(event))
     }
     cuGraphAddEventWaitNode(out: *mut Handle, graph: Handle, after: List, count: usize, event: Handle) {
-        add_node(out, graph, after, count, Work::Wait(event))
+        add_node(out, graph, after, count, NodeWork::Wait(event))
     }
     cuGraphAddMemAllocNode(
         out: *mut Handle,
         graph: Handle,
         after: List,
         count: usize,
-        allocation: *mut Allocation,
+        allocation: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1,
     ) { add_allocation(out, graph, after, count, allocation) }
     cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: List, count: usize, pointer: u64) {
-        add_node(out, graph, after, count, Work::Free(pointer))
+        add_node(out, graph, after, count, NodeWork::Free(pointer))
     }
     cuGraphAddNode(
         out: *mut Handle,
         graph: Handle,
         after: List,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v2(
         out: *mut Handle,
@@ -210,7 +241,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddNode_v3(
         out: *mut Handle,
@@ -218,7 +249,7 @@ entry! {
         after: List,
         _edges: *const c_void,
         count: usize,
-        described: *mut Parameters,
+        described: *mut CUgraphNodeParams,
     ) { add_described(out, graph, after, count, described) }
     cuGraphAddDependencies(graph: Handle, from: List, to: List, count: usize) { edges(graph, from, to, count, true) }
     cuGraphAddDependencies_v2(graph: Handle, from: List, to: List, _edges: *const c_void, count: usize) {
@@ -243,7 +274,7 @@ entry! {
     cuGraphGetEdges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) {
         give_edges(handle, from, to, count)
     }
-    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(graph(handle)?.edges().len()));
         }
@@ -252,7 +283,7 @@ entry! {
     cuGraphNodeGetDependencies(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependencies(node)?, list, count)
     }
-    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependencies_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependencies(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
@@ -262,14 +293,16 @@ entry! {
     cuGraphNodeGetDependentNodes(node: Handle, list: *mut Handle, count: *mut usize) {
         give(&dependents(node)?, list, count)
     }
-    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut u64, count: *mut usize) {
+    cuGraphNodeGetDependentNodes_v2(node: Handle, list: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
         let all = dependents(node)?;
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(all.len()));
         }
         give(&all, list, count)
     }
-    cuGraphNodeGetType(node: Handle, kind: *mut u32) { put(kind, with_node(node, |node| Ok(node.work.kind()))?) }
+    cuGraphNodeGetType(node: Handle, kind: *mut CUgraphNodeType) {
+        put(kind, with_node(node, |node| Ok(node.work.kind()))?)
+    }
     cuGraphNodeFindInClone(out: *mut Handle, original: Handle, clone: Handle) {
         let nodes = graph(clone)?.nodes();
         let found = nodes.iter().find(|node| node.original == original).ok_or(CuError::INVALID_VALUE)?;
@@ -305,15 +338,15 @@ entry! {
     cuUserObjectRelease(object: Handle, count: u32) { user_object::release(object, count) }
     cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32) {
         let graph = GRAPHS.get(graph)?;
-        // Flag 1 moves the caller's own references.
-        if flags != 1 {
+        // With the flag the caller's own references move.
+        if flags != CU_GRAPH_USER_OBJECT_MOVE {
             user_object::retain(object, count)?;
         }
-        graph.kept.add(object, count);
+        graph.retained.add(object, count);
         Ok(())
     }
     cuGraphReleaseUserObject(graph: Handle, object: Handle, count: u32) {
-        GRAPHS.get(graph)?.kept.forget(object, count)?;
+        GRAPHS.get(graph)?.retained.forget(object, count)?;
         user_object::release(object, count)
     }
 }

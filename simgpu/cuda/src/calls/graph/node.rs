@@ -1,31 +1,35 @@
 //! The driver's calls that read and change what nodes do, in graphs and in executable ones.
 
+use gpupool_nvidia::cuda::{
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v3,
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphNodeParams,
+};
+
 use crate::{
     calls::{
         entry::{entry, put, read},
-        graph::params::{self, Allocation, Host, Kernel, KernelV2, Parameters, Set},
+        graph::params,
     },
-    error::{CuError, Res},
+    error::{CuError, CuResult},
     handles::Handle,
     objects::{
         event::EVENTS,
-        graph::{copy, destroy, node::Work, with_node},
+        graph::{copy, destroy, node::NodeWork, with_node},
         graph_exec::executable,
-        memcpy3d::Body,
     },
 };
 
 /// The work of a node, which must be of the kind that `wanted` finds.
-fn found<T>(node: Handle, wanted: impl FnOnce(&Work) -> Option<T>) -> Res<T> {
+fn found<T>(node: Handle, wanted: impl FnOnce(&NodeWork) -> Option<T>) -> CuResult<T> {
     with_node(node, |node| wanted(&node.work).ok_or(CuError::INVALID_VALUE))
 }
 
 /// Puts new work of the same kind in the place of a node's. Memory nodes can't be changed.
-fn replace(old: &mut Work, new: Work) -> Res {
-    if old.kind() != new.kind() || matches!(new, Work::Allocate(_) | Work::Free(_)) {
+fn replace(old: &mut NodeWork, new: NodeWork) -> CuResult {
+    if old.kind() != new.kind() || matches!(new, NodeWork::Allocate(_) | NodeWork::Free(_)) {
         return Err(CuError::INVALID_VALUE);
     }
-    if let Work::Wait(event) | Work::Record(event) = new
+    if let NodeWork::Wait(event) | NodeWork::Record(event) = new
         && EVENTS.find(event).is_none()
     {
         return Err(CuError::INVALID_VALUE);
@@ -34,23 +38,26 @@ fn replace(old: &mut Work, new: Work) -> Res {
     Ok(())
 }
 
-fn set(node: Handle, work: Work) -> Res {
+fn set(node: Handle, work: NodeWork) -> CuResult {
     with_node(node, |node| replace(&mut node.work, work))
 }
 
 /// As [`set`], in an executable graph only.
-fn set_in(handle: Handle, node: Handle, work: Work) -> Res {
+fn set_in(handle: Handle, node: Handle, work: NodeWork) -> CuResult {
     executable(handle)?.with_step(node, |step| match work {
-        Work::Child(_) => Err(CuError::NOT_SUPPORTED),
+        NodeWork::Child(_) => Err(CuError::NOT_SUPPORTED),
         work => replace(&mut step.work, work),
     })
 }
 
-fn kernel_of(node: Handle) -> Res<KernelV2> {
-    found(node, |work| if let Work::Kernel(launch) = work { Some(KernelV2::of(launch)) } else { None })
+fn kernel_of(node: Handle) -> CuResult<CUDA_KERNEL_NODE_PARAMS_v3> {
+    found(
+        node,
+        |work| if let NodeWork::Kernel(launch) = work { Some(params::of_kernel(launch)) } else { None },
+    )
 }
 
-fn set_child(handle: Handle, node: Handle, child: Handle) -> Res {
+fn set_child(handle: Handle, node: Handle, child: Handle) -> CuResult {
     let copied = copy(child)?;
     let set = executable(handle)?.set_child(node, copied);
     destroy(copied)?;
@@ -58,59 +65,71 @@ fn set_child(handle: Handle, node: Handle, child: Handle) -> Res {
 }
 
 /// Whether a node can be switched off: kernels, copies and fills can.
-const fn can_be_disabled(work: &Work) -> bool {
-    matches!(work, Work::Kernel(_) | Work::Copy(..) | Work::Fill(_))
+const fn can_be_disabled(work: &NodeWork) -> bool {
+    matches!(work, NodeWork::Kernel(_) | NodeWork::Copy(..) | NodeWork::Fill(_))
 }
 
 entry! {
-    cuGraphKernelNodeGetParams(node: Handle, out: *mut Kernel) { put(out, kernel_of(node)?.first_form()) }
-    cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut KernelV2) { put(out, kernel_of(node)?) }
-    cuGraphKernelNodeSetParams(node: Handle, kernel: *const Kernel) {
-        set(node, KernelV2::from(read(kernel)?).work()?)
+    cuGraphKernelNodeGetParams(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) {
+        put(out, params::without_context(&kernel_of(node)?))
     }
-    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const KernelV2) { set(node, read(kernel)?.work()?) }
-    cuGraphMemcpyNodeGetParams(node: Handle, out: *mut Body) {
+    cuGraphKernelNodeGetParams_v2(node: Handle, out: *mut CUDA_KERNEL_NODE_PARAMS_v3) { put(out, kernel_of(node)?) }
+    cuGraphKernelNodeSetParams(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        set(node, params::kernel(&params::with_context(&read(kernel)?))?)
+    }
+    cuGraphKernelNodeSetParams_v2(node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        set(node, params::kernel(&read(kernel)?)?)
+    }
+    cuGraphMemcpyNodeGetParams(node: Handle, out: *mut CUDA_MEMCPY3D) {
         let body = found(node, |work| match work {
-            Work::Copy(copy, body) => Some(params::described(copy, body.as_deref())),
+            NodeWork::Copy(copy, body) => Some(params::of_copy(copy, body.as_deref())),
             _ => None,
         })?;
         put(out, body)
     }
-    cuGraphMemcpyNodeSetParams(node: Handle, body: *const Body) { set(node, params::copy(read(body)?)?) }
-    cuGraphMemsetNodeGetParams(node: Handle, out: *mut Set) {
-        put(out, found(node, |work| if let Work::Fill(fill) = work { Some(Set::of(fill)) } else { None })?)
+    cuGraphMemcpyNodeSetParams(node: Handle, body: *const CUDA_MEMCPY3D) { set(node, params::copy(read(body)?)?) }
+    cuGraphMemsetNodeGetParams(node: Handle, out: *mut CUDA_MEMSET_NODE_PARAMS) {
+        put(out, found(node, |work| if let NodeWork::Fill(fill) = work { Some(params::of_fill(fill)) } else { None })?)
     }
-    cuGraphMemsetNodeSetParams(node: Handle, fill: *const Set) { set(node, read(fill)?.work()?) }
-    cuGraphHostNodeGetParams(node: Handle, out: *mut Host) {
-        put(out, found(node, |work| if let Work::Call(call) = work { Some(Host::of(call)) } else { None })?)
+    cuGraphMemsetNodeSetParams(node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS) {
+        set(node, params::fill(&read(fill)?)?)
     }
-    cuGraphHostNodeSetParams(node: Handle, host: *const Host) { set(node, read(host)?.work()?) }
+    cuGraphHostNodeGetParams(node: Handle, out: *mut CUDA_HOST_NODE_PARAMS) {
+        put(out, found(node, |work| if let NodeWork::Call(call) = work { Some(params::of_call(call)) } else { None })?)
+    }
+    cuGraphHostNodeSetParams(node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {
+        set(node, params::call(&read(host)?)?)
+    }
     cuGraphChildGraphNodeGetGraph(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Child(child) = work { Some(*child) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Child(child) = work { Some(*child) } else { None })?)
     }
     cuGraphEventRecordNodeGetEvent(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Record(event) = work { Some(*event) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Record(event) = work { Some(*event) } else { None })?)
     }
-    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Record(event)) }
+    cuGraphEventRecordNodeSetEvent(node: Handle, event: Handle) { set(node, NodeWork::Record(event)) }
     cuGraphEventWaitNodeGetEvent(node: Handle, out: *mut Handle) {
-        put(out, found(node, |work| if let Work::Wait(event) = work { Some(*event) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Wait(event) = work { Some(*event) } else { None })?)
     }
-    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, Work::Wait(event)) }
-    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut Allocation) {
+    cuGraphEventWaitNodeSetEvent(node: Handle, event: Handle) { set(node, NodeWork::Wait(event)) }
+    cuGraphMemAllocNodeGetParams(node: Handle, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1) {
         let allocation = found(node, |work| match work {
-            Work::Allocate(memory) => Some(Allocation::of(memory)),
+            NodeWork::Allocate(memory) => Some(params::of_allocation(memory)),
             _ => None,
         })?;
         put(out, allocation)
     }
     cuGraphMemFreeNodeGetParams(node: Handle, out: *mut u64) {
-        put(out, found(node, |work| if let Work::Free(pointer) = work { Some(*pointer) } else { None })?)
+        put(out, found(node, |work| if let NodeWork::Free(pointer) = work { Some(*pointer) } else { None })?)
     }
-    cuGraphNodeGetParams(node: Handle, out: *mut Parameters) {
-        put(out, found(node, |work| Some(Parameters::of(work)))?)
+    cuGraphNodeGetParams(node: Handle, out: *mut CUgraphNodeParams) {
+        put(out, found(node, |work| Some(params::of(work)))?)
     }
-    cuGraphNodeSetParams(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
-    cuGraphNodeSetParams_v2(node: Handle, described: *const Parameters) { set(node, read(described)?.work()?) }
+    cuGraphNodeSetParams(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
+    cuGraphNodeSetParams_v2(node: Handle, described: *const CUgraphNodeParams) {
+        set(node, params::work(&read(described)?)?)
+    }
     cuGraphKernelNodeGetAttribute(node: Handle, attribute: u32, value: *mut [u64; 8]) {
         kernel_of(node)?;
         put(value, with_node(node, |node| Ok(node.attributes.get(&attribute).copied().unwrap_or_default()))?)
@@ -132,33 +151,33 @@ entry! {
             Ok(())
         })
     }
-    cuGraphExecKernelNodeSetParams(handle: Handle, node: Handle, kernel: *const Kernel) {
-        set_in(handle, node, KernelV2::from(read(kernel)?).work()?)
+    cuGraphExecKernelNodeSetParams(handle: Handle, node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+        set_in(handle, node, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphExecKernelNodeSetParams_v2(handle: Handle, node: Handle, kernel: *const KernelV2) {
-        set_in(handle, node, read(kernel)?.work()?)
+    cuGraphExecKernelNodeSetParams_v2(handle: Handle, node: Handle, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+        set_in(handle, node, params::kernel(&read(kernel)?)?)
     }
-    cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const Body, _context: Handle) {
+    cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const CUDA_MEMCPY3D, _context: Handle) {
         set_in(handle, node, params::copy(read(body)?)?)
     }
-    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const Set, _context: Handle) {
-        set_in(handle, node, read(fill)?.work()?)
+    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS, _context: Handle) {
+        set_in(handle, node, params::fill(&read(fill)?)?)
     }
-    cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const Host) {
-        set_in(handle, node, read(host)?.work()?)
+    cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {
+        set_in(handle, node, params::call(&read(host)?)?)
     }
     cuGraphExecChildGraphNodeSetParams(handle: Handle, node: Handle, child: Handle) {
         set_child(handle, node, child)
     }
     cuGraphExecEventRecordNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
-        set_in(handle, node, Work::Record(event))
+        set_in(handle, node, NodeWork::Record(event))
     }
     cuGraphExecEventWaitNodeSetEvent(handle: Handle, node: Handle, event: Handle) {
-        set_in(handle, node, Work::Wait(event))
+        set_in(handle, node, NodeWork::Wait(event))
     }
-    cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const Parameters) {
-        match read(described)?.work()? {
-            Work::Child(child) => set_child(handle, node, child),
+    cuGraphExecNodeSetParams(handle: Handle, node: Handle, described: *const CUgraphNodeParams) {
+        match params::work(&read(described)?)? {
+            NodeWork::Child(child) => set_child(handle, node, child),
             work => set_in(handle, node, work),
         }
     }

@@ -1,257 +1,257 @@
 //! What programs say a node does, in the structures of the C interface, and back.
 
-use std::{ffi::c_void, sync::Arc};
+use std::sync::Arc;
+
+use gpupool_nvidia::cuda::{
+    CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_EMPTY,
+    CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_HOST, CU_GRAPH_NODE_TYPE_KERNEL,
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE, CU_GRAPH_NODE_TYPE_MEMCPY,
+    CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_MEM_ALLOCATION_TYPE_PINNED,
+    CU_MEM_HANDLE_TYPE_NONE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D,
+    CUDA_MEMSET_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeType, CUmemLocation, CUmemPoolProps,
+};
 
 use crate::{
-    calls::memory_pool::{Access, Properties},
+    calls::memory_pool::device_of_pool,
     device::host_call::HostCall,
-    error::{CuError, Res},
-    handles::Handle,
+    error::{CuError, CuResult},
     memory::{
         graph_memory::GraphMemory,
-        space::{self, Fill},
+        space::{MemoryCopy, MemoryFill},
     },
     objects::{
         context::{context, current},
-        graph::node::Work,
-        launch::{Launch, Shape},
-        memcpy3d::Body,
+        graph::node::NodeWork,
+        launch::{Launch, LaunchShape},
+        memcpy3d,
     },
 };
 
-/// `CUDA_KERNEL_NODE_PARAMS`, its first form.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Kernel {
-    function: Handle,
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-}
+/// Room for any of the structures in [`CUgraphNodeParams`].
+type AnyParams = [u64; 29];
 
-/// `CUDA_KERNEL_NODE_PARAMS_v2` and `_v3`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct KernelV2 {
-    kernel: Kernel,
-    /// A `CUkernel`, used where there is no function.
-    instead: Handle,
-    context: Handle,
-}
-
-/// `CUDA_MEMSET_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Set {
-    to: u64,
-    pitch: usize,
-    value: u32,
-    element: u32,
-    width: usize,
-    height: usize,
-}
-
-/// `CUDA_HOST_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Host {
-    function: Option<unsafe extern "C" fn(*mut c_void)>,
-    argument: *mut c_void,
-}
-
-/// `CUDA_MEM_ALLOC_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Allocation {
-    pool: Properties,
-    access: *const Access,
-    access_count: usize,
-    size: usize,
-    /// The answer.
-    pub(crate) pointer: u64,
-}
-
-/// `CUDA_MEMCPY_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Memcpy {
-    flags: i32,
-    reserved: i32,
-    context: Handle,
-    copy: Body,
-}
-
-/// `CUgraphNodeParams`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parameters {
-    pub(crate) kind: u32,
-    reserved: [u32; 3],
-    /// One of the structures above.
-    body: [u64; 29],
-    end: u64,
-}
-
-impl KernelV2 {
-    /// The kernel as work of the context that it names, or of the current one.
-    pub(crate) unsafe fn work(&self) -> Res<Work> {
-        let context = if self.context == 0 { current()? } else { context(self.context)? };
-        let Kernel { function, grid, block, shared, parameters, extra } = self.kernel;
-        let function = if function == 0 { self.instead } else { function };
-        let shape = Shape { grid, block, shared, cooperative: false };
-        // SAFETY: the driver API's contract.
-        Ok(Work::Kernel(unsafe { Launch::prepare(&context, function, shape, parameters, extra)? }))
-    }
-
-    pub(crate) fn of(launch: &Launch) -> Self {
-        let Shape { grid, block, shared, .. } = launch.shape;
-        let (parameters, extra) = (launch.arguments.addresses(), std::ptr::null_mut());
-        let kernel = Kernel { function: launch.function, grid, block, shared, parameters, extra };
-        Self { kernel, instead: 0, context: 0 }
-    }
-
-    pub(crate) const fn first_form(self) -> Kernel {
-        self.kernel
+/// A kernel node's parameters in the newer form, which names a context too.
+pub(super) const fn with_context(old: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS_v3 {
+    CUDA_KERNEL_NODE_PARAMS_v3 {
+        func: old.func,
+        gridDimX: old.gridDimX,
+        gridDimY: old.gridDimY,
+        gridDimZ: old.gridDimZ,
+        blockDimX: old.blockDimX,
+        blockDimY: old.blockDimY,
+        blockDimZ: old.blockDimZ,
+        sharedMemBytes: old.sharedMemBytes,
+        kernelParams: old.kernelParams,
+        extra: old.extra,
+        kern: 0,
+        ctx: 0,
     }
 }
 
-impl From<Kernel> for KernelV2 {
-    fn from(kernel: Kernel) -> Self {
-        Self { kernel, instead: 0, context: 0 }
+/// A kernel node's parameters in the older form.
+pub(super) const fn without_context(new: &CUDA_KERNEL_NODE_PARAMS_v3) -> CUDA_KERNEL_NODE_PARAMS_v1 {
+    CUDA_KERNEL_NODE_PARAMS_v1 {
+        func: new.func,
+        gridDimX: new.gridDimX,
+        gridDimY: new.gridDimY,
+        gridDimZ: new.gridDimZ,
+        blockDimX: new.blockDimX,
+        blockDimY: new.blockDimY,
+        blockDimZ: new.blockDimZ,
+        sharedMemBytes: new.sharedMemBytes,
+        kernelParams: new.kernelParams,
+        extra: new.extra,
     }
 }
 
-impl Set {
-    pub(crate) fn work(&self) -> Res<Work> {
-        let Self { to, pitch, value, element, width, height } = *self;
-        if !matches!(element, 1 | 2 | 4) || width == 0 || height == 0 {
-            return Err(CuError::INVALID_VALUE);
-        }
-        let (count, rows, pitch) = (width as u64, height as u64, pitch as u64);
-        let unit = u64::from(element);
-        Ok(Work::Fill(Fill { to, pattern: value.to_le_bytes(), unit, count, rows, pitch }))
-    }
+/// The launch that is described, in the context that is named or the current one.
+///
+/// # Safety
+/// `kernelParams` is null or leads to as many addresses as the kernel has parameters, each of a value.
+pub(super) unsafe fn kernel(described: &CUDA_KERNEL_NODE_PARAMS_v3) -> CuResult<NodeWork> {
+    let context = if described.ctx == 0 { current()? } else { context(described.ctx)? };
+    let function = if described.func == 0 { described.kern } else { described.func };
+    let shape = LaunchShape {
+        grid: [described.gridDimX, described.gridDimY, described.gridDimZ],
+        block: [described.blockDimX, described.blockDimY, described.blockDimZ],
+        shared: described.sharedMemBytes,
+        cooperative: false,
+    };
+    let (parameters, extra) = (described.kernelParams, described.extra);
+    // SAFETY: the caller vouches for the parameters.
+    Ok(NodeWork::Kernel(unsafe { Launch::prepare(&context, function, shape, parameters, extra)? }))
+}
 
-    pub(crate) fn of(fill: &Fill) -> Self {
-        let size = |value| usize::try_from(value).unwrap_or(usize::MAX);
-        Self {
-            to: fill.to,
-            pitch: size(fill.pitch),
-            value: u32::from_le_bytes(fill.pattern),
-            element: u32::try_from(fill.unit).unwrap_or_default(),
-            width: size(fill.count),
-            height: size(fill.rows),
-        }
+/// The description of a launch.
+pub(super) fn of_kernel(launch: &Launch) -> CUDA_KERNEL_NODE_PARAMS_v3 {
+    let LaunchShape { grid, block, shared, .. } = launch.shape;
+    CUDA_KERNEL_NODE_PARAMS_v3 {
+        func: launch.function,
+        gridDimX: grid[0],
+        gridDimY: grid[1],
+        gridDimZ: grid[2],
+        blockDimX: block[0],
+        blockDimY: block[1],
+        blockDimZ: block[2],
+        sharedMemBytes: shared,
+        kernelParams: launch.arguments.addresses(),
+        extra: std::ptr::null_mut(),
+        kern: 0,
+        ctx: 0,
     }
 }
 
-impl Host {
-    pub(crate) fn work(&self) -> Res<Work> {
-        let function = self.function.ok_or(CuError::INVALID_VALUE)?;
-        Ok(Work::Call(HostCall { function, argument: self.argument }))
+/// The fill that is described.
+pub(super) fn fill(described: &CUDA_MEMSET_NODE_PARAMS) -> CuResult<NodeWork> {
+    let CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize, width, height } = *described;
+    if !matches!(elementSize, 1 | 2 | 4) || width == 0 || height == 0 {
+        return Err(CuError::INVALID_VALUE);
     }
+    Ok(NodeWork::Fill(MemoryFill {
+        to: dst,
+        pattern: value.to_le_bytes(),
+        unit: u64::from(elementSize),
+        count: width as u64,
+        rows: height as u64,
+        pitch: pitch as u64,
+    }))
+}
 
-    pub(crate) const fn of(call: &HostCall) -> Self {
-        Self { function: Some(call.function), argument: call.argument }
+/// The description of a fill.
+pub(super) fn of_fill(fill: &MemoryFill) -> CUDA_MEMSET_NODE_PARAMS {
+    let size = |value| usize::try_from(value).unwrap_or(usize::MAX);
+    CUDA_MEMSET_NODE_PARAMS {
+        dst: fill.to,
+        pitch: size(fill.pitch),
+        value: u32::from_le_bytes(fill.pattern),
+        elementSize: u32::try_from(fill.unit).unwrap_or_default(),
+        width: size(fill.count),
+        height: size(fill.rows),
     }
 }
 
-impl Allocation {
-    pub(crate) fn work(&self) -> Res<Work> {
-        if self.pool.handle_types != 0 {
-            return Err(CuError::INVALID_VALUE);
-        }
-        Ok(Work::Allocate(GraphMemory::new(self.size as u64, self.pool.device()?)?))
-    }
+/// The call that is described.
+pub(super) fn call(described: &CUDA_HOST_NODE_PARAMS) -> CuResult<NodeWork> {
+    let function = described.r#fn.ok_or(CuError::INVALID_VALUE)?;
+    Ok(NodeWork::Call(HostCall { function, argument: described.userData }))
+}
 
-    pub(crate) fn of(memory: &GraphMemory) -> Self {
-        Self {
-            pool: Properties::on(memory.device),
-            access: std::ptr::null(),
-            access_count: 0,
-            size: usize::try_from(memory.size).unwrap_or(usize::MAX),
-            pointer: memory.base,
-        }
+/// The description of a call.
+pub(super) const fn of_call(call: &HostCall) -> CUDA_HOST_NODE_PARAMS {
+    CUDA_HOST_NODE_PARAMS { r#fn: Some(call.function), userData: call.argument }
+}
+
+/// The allocation that is described, with its addresses.
+pub(super) fn allocation(described: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> CuResult<NodeWork> {
+    if described.poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let device = device_of_pool(&described.poolProps)?;
+    Ok(NodeWork::Allocate(GraphMemory::new(described.bytesize as u64, device)?))
+}
+
+/// The description of an allocation.
+pub(super) fn of_allocation(memory: &GraphMemory) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+    let pool = CUmemPoolProps {
+        allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+        handleTypes: CU_MEM_HANDLE_TYPE_NONE,
+        location: CUmemLocation { r#type: CU_MEM_LOCATION_TYPE_DEVICE, id: memory.device },
+        win32SecurityAttributes: std::ptr::null_mut(),
+        maxSize: 0,
+        usage: 0,
+        gpuDirectRDMACapable: 0,
+        reserved: [0; 53],
+    };
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+        poolProps: pool,
+        accessDescs: std::ptr::null(),
+        accessDescCount: 0,
+        bytesize: usize::try_from(memory.size).unwrap_or(usize::MAX),
+        dptr: memory.base,
     }
 }
 
 /// The description of a copy: the program's, if it gave one.
-pub(crate) fn described(copy: &space::Copy, body: Option<&Body>) -> Body {
-    body.copied().unwrap_or_else(|| Body::of(copy))
+pub(super) fn of_copy(copy: &MemoryCopy, described: Option<&CUDA_MEMCPY3D>) -> CUDA_MEMCPY3D {
+    described.copied().unwrap_or_else(|| memcpy3d::describe(copy))
 }
 
-/// A copy with the description that the program gave.
-pub(crate) fn copy(body: Body) -> Res<Work> {
-    Ok(Work::Copy(body.copy()?, Some(Box::new(body))))
+/// The copy that is described; it keeps the description.
+pub(super) fn copy(described: CUDA_MEMCPY3D) -> CuResult<NodeWork> {
+    Ok(NodeWork::Copy(memcpy3d::copy(&described)?, Some(Box::new(described))))
 }
 
-impl Parameters {
-    /// The structure that stands for this kind of node.
-    fn body<T: Copy>(&self) -> T {
-        const { assert!(size_of::<T>() <= size_of::<[u64; 29]>()) };
-        // SAFETY: plain structures without forbidden values, shorter than the room.
-        unsafe { (&raw const self.body).cast::<T>().read_unaligned() }
-    }
+/// The structure in a description of a node.
+///
+/// # Safety
+/// Any bytes are a valid `T`.
+unsafe fn params<T: Copy>(described: &CUgraphNodeParams) -> T {
+    const { assert!(size_of::<T>() <= size_of::<AnyParams>()) };
+    // SAFETY: it is shorter than the room; the caller vouches for the rest.
+    unsafe { (&raw const described.reserved1).cast::<T>().read_unaligned() }
+}
 
-    fn put<T: Copy>(kind: u32, value: T) -> Self {
-        const { assert!(size_of::<T>() <= size_of::<[u64; 29]>()) };
-        let mut body = [0; 29];
-        // SAFETY: as above.
-        unsafe { (&raw mut body).cast::<T>().write_unaligned(value) };
-        Self { kind, reserved: [0; 3], body, end: 0 }
-    }
+/// A description of a node of that type with a structure in it.
+fn node<T: Copy>(r#type: CUgraphNodeType, params: T) -> CUgraphNodeParams {
+    const { assert!(size_of::<T>() <= size_of::<AnyParams>()) };
+    let mut reserved1: AnyParams = [0; 29];
+    // SAFETY: it is shorter than the room.
+    unsafe { (&raw mut reserved1).cast::<T>().write_unaligned(params) };
+    CUgraphNodeParams { r#type, reserved0: [0; 3], reserved1, reserved2: 0 }
+}
 
-    /// The work that it describes. A child graph is the program's own here, and is copied by whoever adds it.
-    pub(crate) unsafe fn work(&self) -> Res<Work> {
-        match self.kind {
-            // SAFETY: the driver API's contract.
-            0 => unsafe { self.body::<KernelV2>().work() },
-            1 => copy(self.body::<Memcpy>().copy),
-            2 => self.body::<Set>().work(),
-            3 => self.body::<Host>().work(),
-            4 => Ok(Work::Child(self.body())),
-            5 => Ok(Work::Empty),
-            6 => Ok(Work::Wait(self.body())),
-            7 => Ok(Work::Record(self.body())),
-            10 => self.body::<Allocation>().work(),
-            11 => Ok(Work::Free(self.body())),
-            8 | 9 | 12 | 13 => Err(CuError::NOT_SUPPORTED),
+/// The work that is described. A child graph is the program's own here, and is copied by whoever adds it.
+///
+/// # Safety
+/// As for [`kernel`], where it is one.
+pub(super) unsafe fn work(described: &CUgraphNodeParams) -> CuResult<NodeWork> {
+    // SAFETY: plain structures without forbidden values: integers, pointers, a function or none; for a kernel the caller
+    // vouches.
+    unsafe {
+        match described.r#type {
+            CU_GRAPH_NODE_TYPE_KERNEL => kernel(&params(described)),
+            CU_GRAPH_NODE_TYPE_MEMCPY => copy(params::<CUDA_MEMCPY_NODE_PARAMS>(described).copyParams),
+            CU_GRAPH_NODE_TYPE_MEMSET => fill(&params(described)),
+            CU_GRAPH_NODE_TYPE_HOST => call(&params(described)),
+            CU_GRAPH_NODE_TYPE_GRAPH => Ok(NodeWork::Child(params(described))),
+            CU_GRAPH_NODE_TYPE_EMPTY => Ok(NodeWork::Empty),
+            CU_GRAPH_NODE_TYPE_WAIT_EVENT => Ok(NodeWork::Wait(params(described))),
+            CU_GRAPH_NODE_TYPE_EVENT_RECORD => Ok(NodeWork::Record(params(described))),
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => allocation(&params(described)),
+            CU_GRAPH_NODE_TYPE_MEM_FREE => Ok(NodeWork::Free(params(described))),
+            CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
+            | CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT
+            | CU_GRAPH_NODE_TYPE_BATCH_MEM_OP
+            | CU_GRAPH_NODE_TYPE_CONDITIONAL => Err(CuError::NOT_SUPPORTED),
             _ => Err(CuError::INVALID_VALUE),
         }
     }
+}
 
-    /// The description of work.
-    pub(crate) fn of(work: &Work) -> Self {
-        let kind = work.kind();
-        match work {
-            Work::Kernel(launch) => Self::put(kind, KernelV2::of(launch)),
-            Work::Copy(copy, body) => {
-                let copy = described(copy, body.as_deref());
-                Self::put(kind, Memcpy { flags: 0, reserved: 0, context: 0, copy })
-            }
-            Work::Fill(fill) => Self::put(kind, Set::of(fill)),
-            Work::Call(call) => Self::put(kind, Host::of(call)),
-            Work::Child(handle) | Work::Wait(handle) | Work::Record(handle) => Self::put(kind, *handle),
-            Work::Empty => Self::put(kind, 0_u64),
-            Work::Allocate(memory) => Self::put(kind, Allocation::of(memory)),
-            Work::Free(pointer) => Self::put(kind, *pointer),
+/// The description of work.
+pub(super) fn of(work: &NodeWork) -> CUgraphNodeParams {
+    let kind = work.kind();
+    match work {
+        NodeWork::Kernel(launch) => node(kind, of_kernel(launch)),
+        NodeWork::Copy(copy, described) => {
+            let copy = of_copy(copy, described.as_deref());
+            node(kind, CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: 0, copyParams: copy })
         }
-    }
-
-    /// Tells the program the address of an allocation node.
-    pub(crate) fn answer(&mut self, memory: &Arc<GraphMemory>) {
-        let mut allocation: Allocation = self.body();
-        allocation.pointer = memory.base;
-        self.body = Self::put(self.kind, allocation).body;
+        NodeWork::Fill(fill) => node(kind, of_fill(fill)),
+        NodeWork::Call(call) => node(kind, of_call(call)),
+        NodeWork::Child(handle) | NodeWork::Wait(handle) | NodeWork::Record(handle) => node(kind, *handle),
+        NodeWork::Empty => node(kind, 0_u64),
+        NodeWork::Allocate(memory) => node(kind, of_allocation(memory)),
+        NodeWork::Free(pointer) => node(kind, *pointer),
     }
 }
 
-const _: () = {
-    assert!(size_of::<Kernel>() == 56);
-    assert!(size_of::<KernelV2>() == 72);
-    assert!(size_of::<Set>() == 40);
-    assert!(size_of::<Allocation>() == 120);
-    assert!(size_of::<Parameters>() == 256);
-};
+/// Tells the program the address of an allocation node.
+pub(super) fn answer(described: &mut CUgraphNodeParams, memory: &Arc<GraphMemory>) {
+    // SAFETY: a plain structure of integers and pointers.
+    let mut allocation: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { params(described) };
+    allocation.dptr = memory.base;
+    described.reserved1 = node(described.r#type, allocation).reserved1;
+}

@@ -2,9 +2,13 @@
 
 use std::ffi::c_void;
 
+use gpupool_nvidia::cuda::{
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+};
+
 use crate::{
-    error::{CuError, Res},
-    memory::space::{Allocation, Kind, Owner, READ, READ_WRITE, SPACE, Space},
+    error::{CuError, CuResult},
+    memory::space::{AddressSpace, Allocation, AllocationKind, Owner, SPACE},
     sync::{read, write},
 };
 
@@ -14,7 +18,7 @@ const PAGE: u64 = 4096;
 const ALIGNMENT: u64 = 2 << 20;
 
 /// Reserves `size` bytes of addresses, on a multiple of `alignment` (0: of the driver's choice).
-pub(crate) fn reserve(size: u64, alignment: u64) -> Res<u64> {
+pub(crate) fn reserve(size: u64, alignment: u64) -> CuResult<u64> {
     let alignment = if alignment == 0 { ALIGNMENT } else { alignment };
     if size == 0 || !size.is_multiple_of(PAGE) || !alignment.is_power_of_two() {
         return Err(CuError::INVALID_VALUE);
@@ -31,7 +35,7 @@ pub(crate) fn reserve(size: u64, alignment: u64) -> Res<u64> {
 }
 
 /// Ends a reservation, the whole of it and with nothing mapped into it.
-pub(crate) fn free(start: u64, size: u64) -> Res {
+pub(crate) fn free(start: u64, size: u64) -> CuResult {
     let mut space = write(&SPACE);
     if space.reserved.get(&start) != Some(&size) || space.within(start, size).next().is_some() {
         return Err(CuError::INVALID_VALUE);
@@ -41,9 +45,15 @@ pub(crate) fn free(start: u64, size: u64) -> Res {
     Ok(())
 }
 
-/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the bytes
-/// there, without access.
-pub(crate) fn map(base: u64, size: u64, physical: u64, owner: Owner, place: impl FnOnce() -> Res) -> Res {
+/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the
+/// bytes there, without access.
+pub(crate) fn map(
+    base: u64,
+    size: u64,
+    physical: u64,
+    owner: Owner,
+    place: impl FnOnce() -> CuResult,
+) -> CuResult {
     let end = base.checked_add(size).ok_or(CuError::INVALID_VALUE)?;
     let mut space = write(&SPACE);
     let inside =
@@ -52,12 +62,12 @@ pub(crate) fn map(base: u64, size: u64, physical: u64, owner: Owner, place: impl
         return Err(CuError::INVALID_VALUE);
     }
     place()?;
-    space.enter(base, size, Kind::Mapped(physical), owner, 0);
+    space.enter(base, size, AllocationKind::Mapped(physical), owner, 0);
     Ok(())
 }
 
 /// Ends the mappings that make up exactly this range; gives what they were.
-pub(crate) fn unmap_all(base: u64, size: u64) -> Res<Vec<Allocation>> {
+pub(crate) fn unmap_all(base: u64, size: u64) -> CuResult<Vec<Allocation>> {
     let mut space = write(&SPACE);
     let mappings = space.exactly(base, size)?;
     for mapping in &mappings {
@@ -68,13 +78,15 @@ pub(crate) fn unmap_all(base: u64, size: u64) -> Res<Vec<Allocation>> {
 }
 
 /// Sets how the mappings that make up exactly this range may be accessed.
-pub(crate) fn set_access(base: u64, size: u64, access: u32) -> Res {
+pub(crate) fn set_access(base: u64, size: u64, access: u32) -> CuResult {
     let mut space = write(&SPACE);
     let mappings = space.exactly(base, size)?;
     // The driver checks what programs ask for; its own copies need no more than two kinds of pages.
     let protection = match access {
-        0 => libc::PROT_NONE,
-        READ | READ_WRITE => libc::PROT_READ | libc::PROT_WRITE,
+        CU_MEM_ACCESS_FLAGS_PROT_NONE => libc::PROT_NONE,
+        CU_MEM_ACCESS_FLAGS_PROT_READ | CU_MEM_ACCESS_FLAGS_PROT_READWRITE => {
+            libc::PROT_READ | libc::PROT_WRITE
+        }
         _ => return Err(CuError::INVALID_VALUE),
     };
     for mapping in mappings {
@@ -92,10 +104,10 @@ pub(crate) fn set_access(base: u64, size: u64, access: u32) -> Res {
 
 /// The mapping that `address` lies in.
 pub(crate) fn mapping(address: u64) -> Option<Allocation> {
-    read(&SPACE).find(address).copied().filter(|found| matches!(found.kind, Kind::Mapped(_)))
+    read(&SPACE).find(address).copied().filter(|found| matches!(found.kind, AllocationKind::Mapped(_)))
 }
 
-impl Space {
+impl AddressSpace {
     /// What touches this range.
     fn within(&self, base: u64, size: u64) -> impl Iterator<Item = &Allocation> {
         let end = base.saturating_add(size);
@@ -107,12 +119,12 @@ impl Space {
     }
 
     /// The mappings that make up exactly this range, without a gap.
-    fn exactly(&self, base: u64, size: u64) -> Res<Vec<Allocation>> {
+    fn exactly(&self, base: u64, size: u64) -> CuResult<Vec<Allocation>> {
         let mut mappings: Vec<_> = self.within(base, size).copied().collect();
         mappings.reverse();
         let mut reached = base;
         for mapping in &mappings {
-            if mapping.base != reached || !matches!(mapping.kind, Kind::Mapped(_)) {
+            if mapping.base != reached || !matches!(mapping.kind, AllocationKind::Mapped(_)) {
                 return Err(CuError::INVALID_VALUE);
             }
             reached += mapping.size;
@@ -126,7 +138,7 @@ impl Space {
 }
 
 /// Addresses without memory behind them.
-fn blank(start: u64, size: u64, fixed: libc::c_int) -> Res<u64> {
+fn blank(start: u64, size: u64, fixed: libc::c_int) -> CuResult<u64> {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     // SAFETY: a new place, or one that the caller has the use of.
     let found = unsafe { libc::mmap(pointer(start)?, bytes(size)?, libc::PROT_NONE, kind, -1, 0) };
@@ -142,10 +154,10 @@ fn unmap(start: u64, size: u64) {
     }
 }
 
-fn pointer(address: u64) -> Res<*mut c_void> {
+fn pointer(address: u64) -> CuResult<*mut c_void> {
     bytes(address).map(std::ptr::with_exposed_provenance_mut)
 }
 
-fn bytes(size: u64) -> Res<usize> {
+fn bytes(size: u64) -> CuResult<usize> {
     usize::try_from(size).map_err(|_| CuError::OUT_OF_MEMORY)
 }

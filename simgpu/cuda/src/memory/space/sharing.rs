@@ -6,15 +6,15 @@ use simgpu_device::Segment;
 
 use crate::{
     device::{initialised::initialised, segments},
-    error::{CuError, Res},
-    memory::space::{Allocation, Kind, Owner, SPACE},
+    error::{CuError, CuResult},
+    memory::space::{Allocation, AllocationKind, Owner, SPACE},
     sync::write,
 };
 
 /// Makes the plain allocation that begins at `base` one that other processes can open, unless it is that already.
-pub(crate) fn share(base: u64) -> Res<Segment> {
+pub(crate) fn share(base: u64) -> CuResult<Segment> {
     let mut space = write(&SPACE);
-    let allocation = space.live.get_mut(&base).filter(|found| found.kind == Kind::Device);
+    let allocation = space.live.get_mut(&base).filter(|found| found.kind == AllocationKind::Device);
     let allocation = allocation.ok_or(CuError::INVALID_VALUE)?;
     if let Some(segment) = allocation.segment {
         return Ok(segment);
@@ -31,7 +31,7 @@ pub(crate) fn share(base: u64) -> Res<Segment> {
 
 /// Moves the bytes of an allocation into a segment, which takes their place. The lock on the space keeps everybody
 /// else from them meanwhile.
-fn move_into(allocation: &Allocation, segment: &Segment) -> Res {
+fn move_into(allocation: &Allocation, segment: &Segment) -> CuResult {
     let process = initialised()?.process()?;
     let (base, size) = (address(allocation.base)?, address(allocation.size)?);
     let mapped = |place| {
@@ -50,7 +50,7 @@ fn move_into(allocation: &Allocation, segment: &Segment) -> Res {
 }
 
 /// Makes an allocation of the first `size` bytes of a segment that this process holds.
-pub(crate) fn open(segment: Segment, size: u64, kind: Kind, owner: Owner) -> Res<u64> {
+pub(crate) fn open(segment: Segment, size: u64, kind: AllocationKind, owner: Owner) -> CuResult<u64> {
     let process = initialised()?.process()?;
     let mut space = write(&SPACE);
     let base = space.arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)?;
@@ -68,7 +68,13 @@ pub(crate) fn open(segment: Segment, size: u64, kind: Kind, owner: Owner) -> Res
 }
 
 /// Makes an allocation of `size` bytes of a file from `offset` on.
-pub(crate) fn open_file(file: RawFd, offset: u64, size: u64, kind: Kind, owner: Owner) -> Res<u64> {
+pub(crate) fn open_file(
+    file: RawFd,
+    offset: u64,
+    size: u64,
+    kind: AllocationKind,
+    owner: Owner,
+) -> CuResult<u64> {
     let start = i64::try_from(offset).map_err(|_| CuError::INVALID_VALUE)?;
     let mut space = write(&SPACE);
     let base = space.arena.allocate(size).ok_or(CuError::OUT_OF_MEMORY)?;
@@ -93,6 +99,6 @@ pub(super) fn uncover(base: u64, size: u64) {
     }
 }
 
-fn address(value: u64) -> Res<usize> {
+fn address(value: u64) -> CuResult<usize> {
     usize::try_from(value).map_err(|_| CuError::INVALID_VALUE)
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{Pod, Rack};
+use super::{NodeUsage, StockPod};
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
 
@@ -87,7 +87,7 @@ pub enum Operator {
 }
 
 impl Requirement {
-    fn holds(&self, rack: &Rack) -> bool {
+    fn holds(&self, rack: &NodeUsage) -> bool {
         let actual = match &self.label {
             Some(label) => rack.node.labels.get(label),
             None => Some(&rack.node.name),
@@ -124,7 +124,7 @@ pub enum Exclusion {
 }
 
 /// The first reason for which the pod may not go to the node; nothing if it may.
-pub(super) fn exclusion(pod: &Pod, rack: &Rack) -> Option<Exclusion> {
+pub(super) fn exclusion(pod: &StockPod, rack: &NodeUsage) -> Option<Exclusion> {
     if rack.node.unschedulable && !tolerates_cordon(pod) {
         return Some(Exclusion::Cordoned);
     }
@@ -144,7 +144,7 @@ pub(super) fn exclusion(pod: &Pod, rack: &Rack) -> Option<Exclusion> {
     lacks(pod, rack)
 }
 
-fn tolerates_cordon(pod: &Pod) -> bool {
+fn tolerates_cordon(pod: &StockPod) -> bool {
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         value: String::new(),
@@ -154,13 +154,13 @@ fn tolerates_cordon(pod: &Pod) -> bool {
 }
 
 /// Whether the pod's node selector and affinity allow the node.
-pub(super) fn is_selected(pod: &Pod, rack: &Rack) -> bool {
+pub(super) fn is_selected(pod: &StockPod, rack: &NodeUsage) -> bool {
     let selected = pod.node_selector.iter().all(|(key, value)| rack.node.labels.get(key) == Some(value));
     let matches = |term: &Term| !term.is_empty() && term.iter().all(|requirement| requirement.holds(rack));
     selected && pod.node_affinity.as_ref().is_none_or(|terms| terms.iter().any(matches))
 }
 
-fn lacks(pod: &Pod, rack: &Rack) -> Option<Exclusion> {
+fn lacks(pod: &StockPod, rack: &NodeUsage) -> Option<Exclusion> {
     let full =
         rack.node.allocatable.get("pods").is_some_and(|&most| Quantity::whole_units(rack.pods) >= most);
     if full {

@@ -12,7 +12,7 @@ mod room;
 use crate::share::{Percent, Share};
 use crate::sharing::Policy;
 
-pub use cluster::{Cluster, NodeFacts, PodFacts};
+pub use cluster::{Cluster, PlacementNode, PlacementPod};
 pub use room::{Card, Room};
 
 /// What a pod wants of GPUs.

@@ -30,6 +30,7 @@ mod fit;
 mod health;
 mod ident;
 mod invariants;
+mod load;
 mod membership;
 mod pods;
 mod preempt;
@@ -37,13 +38,14 @@ mod queue;
 mod refusal;
 mod smallest;
 mod snapshot;
+mod state;
 mod time;
 mod turn;
 mod view;
 
 use std::collections::BTreeMap;
 
-pub use action::{Action, Why};
+pub use action::{Action, TerminationReason};
 pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, PodId};
@@ -51,11 +53,13 @@ pub use invariants::Violation;
 pub use preempt::STUCK_AFTER;
 pub use refusal::{Refusal, Resource};
 pub use snapshot::Snapshot;
+pub use state::{Ending, PodState};
 pub use time::{Millis, Timestamp};
-pub use view::{CardView, Ending, LeaseView, PodState, PodView, QueueView};
+pub use view::{CardView, LeaseView, PodView, QueueView};
 
 use fit::CardRecord;
-use pods::{PodSlot, Pods};
+use ident::PodSlot;
+use pods::Pods;
 use queue::Lane;
 
 /// The whole pool of one node.
@@ -65,7 +69,7 @@ pub struct Pool {
     check_requests: bool,
     qos: Qos,
     now: Timestamp,
-    /// Never shrinks; a [`fit::CardSlot`] is a place in it.
+    /// Never shrinks; a [`ident::CardSlot`] is a place in it.
     cards: Vec<CardRecord>,
     pods: Pods,
     /// One under `share-pool`, one for each card under `static`.
