@@ -14,7 +14,7 @@ use gpupool_testbed::{
     Cluster, Health, KubeletNode, Node, Product, Standing, Tool, cache, folder_of, holder,
 };
 
-use crate::{dist, setup, step};
+use crate::{setup, step};
 
 /// What the keeper says once the cluster is ready; anything else is why there is none.
 const READY: &str = "ready\n";
@@ -35,9 +35,9 @@ pub(crate) enum Action {
     Keep {
         #[command(flatten)]
         shape: Shape,
-        /// What `cargo xtask dist` laid out, where the nodes have cards.
-        #[arg(long)]
-        dist: Option<PathBuf>,
+        /// The checkout, and what `cargo xtask dist` laid out, where the nodes have cards.
+        #[arg(long, num_args = 2, value_names = ["SOURCE", "DIST"])]
+        product: Vec<PathBuf>,
     },
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(action: Action) -> anyhow::Result<ExitCode> {
         Action::Down => down(&folder),
         Action::Status => status(&folder),
         Action::Env => env(&folder),
-        Action::Keep { shape, dist } => keep(&folder, &shape, dist),
+        Action::Keep { shape, product } => keep(&folder, &shape, &product),
     }
 }
 
@@ -131,7 +131,7 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
         for tool in [Tool::Init, Tool::Containerd, Tool::Helm] {
             folder_of(tool)?;
         }
-        keeper.args(["--cards", cards]).arg("--dist").arg(dist::given_or_built()?);
+        keeper.args(["--cards", cards, "--product"]).arg(step::root()).arg(gpupool_dist::given_or_built()?);
         eprintln!(
             "starting a control plane and {} nodes, and installing gpupool (about a minute)",
             shape.nodes
@@ -163,10 +163,10 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the cluster and holds it until this process is ended; the kernel ends the components with it.
-fn keep(folder: &Path, shape: &Shape, dist: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+fn keep(folder: &Path, shape: &Shape, product: &[PathBuf]) -> anyhow::Result<ExitCode> {
     // The terminal that `up` was typed in may be closed.
     rustix::process::setsid().context("cannot leave the terminal")?;
-    let _cluster = match start(folder, shape, dist) {
+    let _cluster = match start(folder, shape, product) {
         Ok(cluster) => cluster,
         Err(error) => {
             println!("{error}");
@@ -179,12 +179,12 @@ fn keep(folder: &Path, shape: &Shape, dist: Option<PathBuf>) -> anyhow::Result<E
     }
 }
 
-fn start(folder: &Path, shape: &Shape, dist: Option<PathBuf>) -> Result<Cluster, gpupool_testbed::Error> {
+fn start(folder: &Path, shape: &Shape, product: &[PathBuf]) -> Result<Cluster, gpupool_testbed::Error> {
     let names = (1..=shape.nodes).map(|number| format!("node-{number}"));
-    let (Some(cards), Some(dist)) = (&shape.cards, dist) else {
+    let (Some(cards), [source, dist]) = (&shape.cards, product) else {
         return Cluster::builder().folder(folder).nodes(names.map(Node::new)).start();
     };
-    let product = Product::new(step::root(), &dist);
+    let product = Product::new(source, dist);
     let mut builder =
         Cluster::builder().folder(folder).image(product.image()?).image(product.published_image()?);
     for name in names {

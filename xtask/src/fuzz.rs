@@ -21,7 +21,7 @@ use anyhow::{Context, anyhow, ensure};
 use fastrand::Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{dist, step};
+use crate::step;
 use answer::Answer;
 use breakage::Input;
 use dumps::Dump;
@@ -58,7 +58,7 @@ struct Hunt<'a> {
 
 /// Feeds broken input until the time is over; 1 when something was found.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let program = dist::build()?.join("bin/gpupool");
+    let program = gpupool_dist::build()?.join("bin/gpupool");
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}, {} s", options.seconds);
     let limit = Rlimit { current: Some(MOST_MEMORY), ..getrlimit(Resource::As) };

@@ -7,7 +7,6 @@ mod bench;
 mod clients;
 mod cluster;
 mod device_check;
-mod dist;
 mod fuzz;
 mod lab;
 mod setup;
@@ -29,10 +28,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Builds everything and runs `gpupool demo`: four programs share two simulated cards.
+    /// Builds what it needs and runs `gpupool demo`: four programs share two simulated cards.
     Demo,
-    /// Builds everything and runs every check: formatting, lints, docs, tests, clients.
-    Test,
+    /// Builds everything and runs every check, or the named parts: formatting, lints, docs, tests, clients.
+    Test {
+        /// What to run; everything when none is named.
+        parts: Vec<test::Part>,
+    },
     /// Builds what is installed, demonstrated and tested into `target/dist`.
     Dist,
     /// Runs unmodified GPU clients with and without gpupool and compares.
@@ -71,10 +73,12 @@ fn main() -> ExitCode {
 fn run(task: Task) -> anyhow::Result<ExitCode> {
     match task {
         Task::Demo => demo(),
-        Task::Test => Ok(test::run()),
-        Task::Clients { bare: false } => clients::check(&dist::given_or_built()?).map(|()| ExitCode::SUCCESS),
+        Task::Test { parts } => Ok(test::run(&parts)),
+        Task::Clients { bare: false } => {
+            clients::check(&gpupool_dist::given_or_built()?).map(|()| ExitCode::SUCCESS)
+        }
         Task::Clients { bare: true } => {
-            clients::check_bare(&dist::given_or_built()?).map(|()| ExitCode::SUCCESS)
+            clients::check_bare(&gpupool_dist::given_or_built()?).map(|()| ExitCode::SUCCESS)
         }
         Task::DeviceCheck(options) => device_check::run(&options),
         Task::Cluster(action) => cluster::run(action),
@@ -82,13 +86,30 @@ fn run(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bench { groups, length } => bench::run(&groups, &length).map(|()| ExitCode::SUCCESS),
         Task::Soak(options) => soak::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
-        Task::Dist => dist::build().map(|_| ExitCode::SUCCESS),
+        Task::Dist => Ok(gpupool_dist::build().map(|_| ExitCode::SUCCESS)?),
     }
 }
 
-/// Builds, then hands over to the demo, whose exit code is ours.
+/// Builds what a demo needs and runs it; its exit code is ours.
 fn demo() -> anyhow::Result<ExitCode> {
-    let dist = dist::build()?;
-    let status = step::command(dist.join("bin/gpupool")).arg("demo").status()?;
+    let dist = gpupool_dist::build_for_demo()?;
+    let status = gpupool_dist::command(dist.join("bin/gpupool"))?.arg("demo").status()?;
     Ok(step::exit_code(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_first_stage_says_of_every_task_what_is_said_here() {
+        let tasks = Arguments::command();
+        let line = |task: &clap::Command| {
+            format!("{:<12}  {}", task.get_name(), task.get_about().unwrap_or_default())
+        };
+        let said: Vec<String> = tasks.get_subcommands().map(line).collect();
+        assert_eq!(include_str!("../dist/tasks.txt").lines().collect::<Vec<_>>(), said);
+    }
 }

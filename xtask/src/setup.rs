@@ -3,6 +3,8 @@
 //! Rust, gcc, Python and Go are the reader's; what a plain Debian lacks beside them is installed by package name
 //! where that is allowed, and named in one sentence where it is not.
 
+use std::io;
+use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 
 use anyhow::bail;
@@ -93,7 +95,10 @@ fn install(packages: &[&str]) -> anyhow::Result<()> {
     };
     let run = |arguments: &[&str]| {
         let line: Vec<&str> = prefix.iter().chain(arguments).copied().collect();
-        step::succeed(Command::new(line[0]).args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
+        let mut installer = Command::new(line[0]);
+        // Standard output is this program's own: a shell may evaluate it.
+        installer.stdout(io::stderr().as_fd().try_clone_to_owned()?);
+        step::succeed(installer.args(&line[1..]).env("DEBIAN_FRONTEND", "noninteractive"))
     };
     run(&["apt-get", "update", "-q"])?;
     run(&[&["apt-get", "install", "-q", "-y", "--no-install-recommends"], packages].concat())

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{dist, step};
+use crate::step;
 
 /// How the run is to be.
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         eprintln!("the fault run needs root: its nodes have namespaces and control groups of their own");
         return Ok(ExitCode::FAILURE);
     }
-    let dist = dist::build()?;
+    let dist = gpupool_dist::build()?;
     let arguments =
         ["test", "--locked", "--package=gpupool", "--test=soak", "--", "--ignored", "--nocapture"];
-    let mut test = step::cargo(&arguments);
+    let mut test = step::cargo(&arguments)?;
     test.env("GPUPOOL_DIST", dist).env("GPUPOOL_SOAK_SECONDS", options.seconds.to_string());
     if let Some(seed) = options.seed {
         test.env("GPUPOOL_SOAK_SEED", seed.to_string());

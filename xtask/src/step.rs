@@ -1,38 +1,23 @@
 //! Steps: a named piece of work whose outcome is printed, and the commands that it runs.
 
-use std::ffi::OsStr;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-
-/// The repository's root: the folder above this crate.
+/// The checkout's root, from wherever in it the task was typed.
 pub(crate) fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
-}
-
-/// A command that starts in the repository's root.
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(root());
-    command
+    gpupool_dist::root().unwrap_or_default()
 }
 
 /// The cargo that runs us, with its arguments.
-pub(crate) fn cargo(arguments: &[&str]) -> Command {
-    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(arguments);
-    cargo
+pub(crate) fn cargo(arguments: &[&str]) -> anyhow::Result<Command> {
+    Ok(gpupool_dist::cargo(arguments)?)
 }
 
 /// Runs a command; anything but success is an error that shows the command line.
 pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
+    Ok(gpupool_dist::succeed(command)?)
 }
 
 /// A program's exit status as ours; death by a signal becomes 128 + its number, as in a shell.
@@ -42,34 +27,59 @@ pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// What became of the steps so far.
+/// What became of the steps so far, by the parts that they belong to.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    outcomes: Vec<(String, f64, Result<(), String>)>,
+    part: String,
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    part: String,
+    step: String,
+    took: Duration,
+    failure: Option<String>,
 }
 
 impl Steps {
-    /// Runs one step and says how it went; a failure is kept for the summary and does not stop the others.
-    pub(crate) fn run(&mut self, name: &str, work: impl FnOnce() -> anyhow::Result<()>) {
-        eprintln!("==> {name}");
-        let start = Instant::now();
-        let outcome = work().map_err(|error| format!("{error:#}"));
-        let seconds = start.elapsed().as_secs_f64();
-        if let Err(error) = &outcome {
-            eprintln!("==> {name}: FAILED after {seconds:.1} s: {error}");
-        }
-        self.outcomes.push((name.to_owned(), seconds, outcome));
+    /// The steps from here on belong to this part.
+    pub(crate) fn part(&mut self, part: impl fmt::Display) {
+        self.part = part.to_string();
     }
 
-    /// Prints a line per step and the counts; true when every step passed.
+    /// Runs one step and says how it went; a failure is kept for the summary and does not stop the others.
+    pub(crate) fn run<T>(&mut self, step: &str, work: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
+        eprintln!("==> {}: {step}", self.part);
+        let start = Instant::now();
+        let outcome = work();
+        let took = start.elapsed();
+        let (done, failure) = match outcome {
+            Ok(done) => (Some(done), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        if let Some(failure) = &failure {
+            eprintln!("==> {}: {step}: FAILED after {:.1} s: {failure}", self.part, took.as_secs_f64());
+        }
+        self.outcomes.push(Outcome { part: self.part.clone(), step: step.to_owned(), took, failure });
+        done
+    }
+
+    /// Prints a line per step, the time of each part and the counts; true when every step passed.
     pub(crate) fn summary(&self) -> bool {
         eprintln!();
-        for (name, seconds, outcome) in &self.outcomes {
-            let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
-            eprintln!("{verdict:>6}  {seconds:>7.1} s  {name}");
+        for of_part in self.outcomes.chunk_by(|one, next| one.part == next.part) {
+            let total: Duration = of_part.iter().map(|it| it.took).sum();
+            eprintln!("{:>16.1} s  {}", total.as_secs_f64(), of_part[0].part);
+            for Outcome { step, took, failure, .. } in of_part {
+                let verdict = if failure.is_none() { "ok" } else { "FAILED" };
+                eprintln!("{verdict:>6} {:>9.1} s    {step}", took.as_secs_f64());
+            }
         }
-        let failed = self.outcomes.iter().filter(|(_, _, outcome)| outcome.is_err()).count();
-        eprintln!("steps: {} passed, {failed} failed", self.outcomes.len() - failed);
+        let failed = self.outcomes.iter().filter(|it| it.failure.is_some()).count();
+        let total: Duration = self.outcomes.iter().map(|it| it.took).sum();
+        let passed = self.outcomes.len() - failed;
+        eprintln!("steps: {passed} passed, {failed} failed, {:.1} s", total.as_secs_f64());
         failed == 0
     }
 }

@@ -1,79 +1,135 @@
-//! `cargo xtask test`: every check of the project, on a clean checkout as well as on a warm one.
+//! `cargo xtask test`: every check of the project, or the named parts, on a clean checkout as well as on a warm one.
 //!
-//! Tests that need root are marked `#[ignore = "needs root"]`: root runs them, others are told which were not run.
+//! All parts share two builds: what is laid out, and the tests of the whole workspace. Tests that need root are marked
+//! `#[ignore = "needs root"]`: root runs them, others are told which were not run.
 
+mod lint;
+mod programs;
+
+use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+
 use crate::step::{self, Steps};
-use crate::{clients, device_check, dist, lab, setup};
+use crate::{clients, device_check, lab, setup};
+use programs::TestProgram;
 
-/// The tests that need root are the only ones that are ignored. Of the whole workspace, so that nothing is built anew for
-/// a part of it.
-const FOR_ROOT: &[&str] = &["test", "--workspace", "--locked", "--tests"];
+/// A part of the tests, in the order in which they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Formatting, clippy, docs, floors of the modules, dependencies.
+    Lint,
+    /// Tests of every crate that need no cluster, tests in documentation, and the model check of the ledger.
+    Unit,
+    /// Tests of the library that is loaded into programs.
+    Shim,
+    /// Unmodified GPU clients with and without gpupool.
+    Clients,
+    /// Tests on real clusters; those on nodes with a kubelet need root.
+    Kubernetes,
+    /// The published lab "sandbox workloads", by hand and by gpupool.
+    Lab,
+    /// `device-check` on the simulated card.
+    Device,
+}
 
-/// Runs all steps, then prints which passed; a step that fails does not hide the others.
-pub(crate) fn run() -> ExitCode {
+impl fmt::Display for Part {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| out.write_str(value.get_name()))
+    }
+}
+
+/// Runs the parts, all when none is named, then prints which steps passed and how long they took; one that fails does not
+/// hide the others.
+pub(crate) fn run(named: &[Part]) -> ExitCode {
+    let wanted = |part: &Part| named.is_empty() || named.contains(part);
     let mut steps = Steps::default();
-    steps.run("set-up", setup::prepare);
-    steps.run("formatting", || step::succeed(&mut step::cargo(&["fmt", "--all", "--check"])));
-    let mut built = None;
-    steps.run("build", || {
-        built = Some(dist::build()?);
-        Ok(())
-    });
-    steps.run("lints", || {
-        step::succeed(&mut step::cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--quiet",
-            "--",
-            "-D",
-            "warnings",
-        ]))
-    });
-    steps.run("docs", || {
-        step::succeed(
-            step::cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
-                .env("RUSTDOCFLAGS", "-D warnings"),
-        )
-    });
-    if let Some(dist) = &built {
-        steps.run("tests", || {
-            step::succeed(
-                step::cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]).env("GPUPOOL_DIST", dist),
-            )
-        });
-        if is_root() {
-            steps.run("tests that need root", || {
-                let mut tests = step::cargo(FOR_ROOT);
-                step::succeed(tests.args(["--no-fail-fast", "--", "--ignored"]).env("GPUPOOL_DIST", dist))
-            });
+    steps.part("build");
+    steps.run("what the machine needs", setup::prepare);
+    if wanted(&Part::Lint) {
+        lint::run(&mut steps);
+    }
+    let built: Vec<Part> =
+        Part::value_variants().iter().copied().filter(|part| *part != Part::Lint && wanted(part)).collect();
+    let mut for_root = Vec::new();
+    if !built.is_empty() {
+        steps.part("build");
+        let dist = steps.run("what is laid out", || Ok(gpupool_dist::build()?));
+        let has_tests = |part: &Part| matches!(part, Part::Unit | Part::Shim | Part::Kubernetes);
+        let tests = built.iter().any(has_tests).then(|| steps.run("tests", programs::build)).flatten();
+        if let Some(dist) = &dist {
+            for part in built {
+                steps.part(part);
+                for_root.extend(run_part(part, &mut steps, dist, tests.as_deref().unwrap_or_default()));
+            }
         }
-        steps.run("clients", || clients::check(dist));
-        steps.run("device-check, rehearsed", || device_check::rehearse(dist));
-        steps.run("lab", || lab::check(dist));
     }
     let passed = steps.summary();
-    if !is_root() {
-        name_tests_for_root();
+    if !for_root.is_empty() {
+        eprintln!("not run, as they need root: {} tests", for_root.len());
+        for name in for_root {
+            eprintln!("  {name}");
+        }
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Runs a part; gives the names of its tests that were not run because they need root.
+fn run_part(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram]) -> Vec<String> {
+    match part {
+        Part::Lint => (),
+        Part::Unit => {
+            let left_out = run_programs(part, steps, dist, tests);
+            steps.run("tests in documentation", || {
+                let mut tests = step::cargo(&["test", "--workspace", "--locked", "--quiet", "--doc"])?;
+                step::succeed(tests.env("GPUPOOL_DIST", dist))
+            });
+            steps.run("model of the ledger (loom)", model_of_the_ledger);
+            return left_out;
+        }
+        Part::Shim | Part::Kubernetes => return run_programs(part, steps, dist, tests),
+        Part::Clients => drop(steps.run("unmodified clients", || clients::check(dist))),
+        Part::Lab => drop(steps.run("both passes", || lab::check(dist))),
+        Part::Device => drop(steps.run("device-check, rehearsed", || device_check::rehearse(dist))),
+    }
+    Vec::new()
 }
 
-/// Says which tests were not run because they need root, in the last lines.
-fn name_tests_for_root() {
-    let listed = step::cargo(FOR_ROOT).args(["--quiet", "--", "--list", "--ignored"]).output();
-    let listed =
-        listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    eprintln!("not run, as they need root: {} tests", names.len());
-    for name in names {
-        eprintln!("  {name}");
+/// Runs the tests of a part; root also those that need root, after the others. Gives the names of those that were not run.
+fn run_programs(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram]) -> Vec<String> {
+    let tests: Vec<&TestProgram> = tests.iter().filter(|test| test.part() == part).collect();
+    for test in &tests {
+        steps.run(&test.to_string(), || test.run(dist, &[]));
     }
+    let mut left_out = Vec::new();
+    for test in tests {
+        let for_root = test.ignored().unwrap_or_default();
+        if for_root.is_empty() {
+            continue;
+        }
+        if rustix::process::geteuid().is_root() {
+            steps.run(&format!("{test}, as root"), || test.run(dist, &["--ignored"]));
+        } else {
+            left_out.extend(for_root);
+        }
+    }
+    left_out
+}
+
+/// Every order in which two processes' steps on the ledger may interleave. In a build folder of its own: the flag is for
+/// every crate that is built.
+fn model_of_the_ledger() -> anyhow::Result<()> {
+    let folder = gpupool_dist::target_folder()?.join("loom");
+    let mut cargo = step::cargo(&[
+        "test",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package=gpupool-wire",
+        "--lib",
+        "model",
+    ])?;
+    step::succeed(cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", folder))
 }

@@ -1,14 +1,14 @@
 //! The built library exports the driver API, all of it and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::collections::BTreeSet;
 
 use gpupool_headers::{Flavour, Headers, Release};
 use object::{Object as _, ObjectSymbol as _};
 
 fn built() -> Vec<u8> {
-    let Some(dist) = std::env::var_os("GPUPOOL_DIST") else { panic!("run through cargo xtask test") };
-    std::fs::read(PathBuf::from(dist).join("simgpu/libcuda.so.1")).unwrap()
+    let dist = gpupool_dist::given_or_built().unwrap();
+    std::fs::read(dist.join("simgpu/libcuda.so.1")).unwrap()
 }
 
 #[test]

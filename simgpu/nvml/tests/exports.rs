@@ -3,15 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use gpupool_headers::{Headers, Release};
 use object::elf::{DF_1_NODELETE, DT_FLAGS_1, DT_SONAME};
 use object::{Object, ObjectSymbol};
 
 fn library() -> Vec<u8> {
-    let dist = std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test");
-    std::fs::read(PathBuf::from(dist).join("simgpu/libnvidia-ml.so.1")).unwrap()
+    let dist = gpupool_dist::given_or_built().unwrap();
+    std::fs::read(dist.join("simgpu/libnvidia-ml.so.1")).unwrap()
 }
 
 #[test]

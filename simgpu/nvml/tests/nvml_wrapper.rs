@@ -1,7 +1,5 @@
 //! The built library under an unmodified client: the crate through which gpupool's agent reads cards.
 
-use std::path::PathBuf;
-
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -9,7 +7,7 @@ use simgpu_device::{Machine, MachineSettings};
 
 #[test]
 fn the_agents_client_sees_cards_memory_processes_and_losses() {
-    let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+    let dist = gpupool_dist::given_or_built().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     // SAFETY: this is the only test of this process, and no other thread of it reads the environment.

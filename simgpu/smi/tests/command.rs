@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use simgpu_device::{Machine, MachineSettings};
@@ -19,7 +18,7 @@ impl Scene {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+        let dist = gpupool_dist::given_or_built().unwrap();
         let simulated = dist.join("simgpu");
         let mut command = Command::new(simulated.join("nvidia-smi"));
         command

@@ -1,5 +1,5 @@
-//! Nodes with a kubelet as their users see them. They need root; the tests with cards need `GPUPOOL_DIST`, the folder
-//! that `cargo xtask dist` lays out.
+//! Nodes with a kubelet as their users see them. They need root; the tests with cards also what `cargo xtask dist`
+//! builds: done first unless `GPUPOOL_DIST` says where it is.
 //!
 //! The programs are built first if the cache has none: minutes, once, said on standard error.
 
@@ -73,7 +73,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn product() -> Product {
-    let dist = std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test, or set GPUPOOL_DIST");
+    let dist = gpupool_dist::given_or_built().unwrap();
     Product::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), dist)
 }
 

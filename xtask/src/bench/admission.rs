@@ -9,7 +9,7 @@ use crate::step;
 pub(crate) fn measure() -> anyhow::Result<()> {
     let arguments =
         ["run", "--release", "--locked", "--quiet", "-p", "gpupool-control", "--example", "admission_load"];
-    let output = step::cargo(&arguments).output()?;
+    let output = step::cargo(&arguments)?.output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -9,7 +9,7 @@ use crate::step;
 pub(crate) fn measure() -> anyhow::Result<()> {
     let arguments =
         ["run", "--release", "--locked", "--quiet", "-p", "gpupool-control", "--example", "extender_load"];
-    let output = step::cargo(&arguments).output()?;
+    let output = step::cargo(&arguments)?.output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let words: Vec<&str> = text.split_whitespace().collect();
     let after = |name: &str| -> anyhow::Result<f64> {

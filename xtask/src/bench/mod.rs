@@ -20,8 +20,6 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::dist;
-
 pub(crate) use core_limit::Length;
 
 /// A group of measurements.
@@ -72,7 +70,7 @@ impl Group {
 
 /// Measures the named groups, or all.
 pub(crate) fn run(groups: &[Group], length: &core_limit::Length) -> anyhow::Result<()> {
-    let dist = dist::given_or_built()?;
+    let dist = gpupool_dist::given_or_built()?;
     report::head(&machine::describe());
     if std::env::var_os("GPUPOOL_DIST").is_some() {
         report::note(&format!("programs of {}, however they were built", dist.display()));

@@ -9,7 +9,7 @@ use crate::step;
 pub(crate) fn measure() -> anyhow::Result<()> {
     let arguments =
         ["run", "--release", "--locked", "--quiet", "-p", "gpupool-core", "--example", "pool_events"];
-    let output = step::cargo(&arguments).output()?;
+    let output = step::cargo(&arguments)?.output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let rate = text
         .split_whitespace()

@@ -37,10 +37,9 @@ mod tests {
 
     /// A kit with the probe and the simulated driver alone.
     fn kit(folder: &Path) -> Kit {
-        let dist =
-            std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test, which sets GPUPOOL_DIST");
+        let dist = gpupool_dist::given_or_built().unwrap();
         kit::compile(&folder.join("probe")).unwrap();
-        std::os::unix::fs::symlink(Path::new(&dist).join("simgpu"), folder.join("simgpu")).unwrap();
+        std::os::unix::fs::symlink(dist.join("simgpu"), folder.join("simgpu")).unwrap();
         fs::copy(step::root().join("clients/lookups.tsv"), folder.join("lookups.tsv")).unwrap();
         Kit::open(folder).unwrap()
     }

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::bench::machine::Node;
-use crate::dist;
 use frameworks::Frameworks;
 use kit::Kit;
 use probe::{Probe, SECTIONS};
@@ -54,11 +53,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let kit = match (&options.from, &options.prepare) {
         (Some(folder), _) => Kit::open(folder)?,
         (None, Some(folder)) => {
-            Kit::lay_out(&dist::given_or_built()?, folder)?;
+            Kit::lay_out(&gpupool_dist::given_or_built()?, folder)?;
             eprintln!("laid out in {}: start {}/run there", folder.display(), folder.display());
             return Ok(ExitCode::SUCCESS);
         }
-        (None, None) => Kit::lay_out(&dist::given_or_built()?, &kit::default_folder())?,
+        (None, None) => Kit::lay_out(&gpupool_dist::given_or_built()?, &kit::default_folder())?,
     };
     let folder = match &options.record {
         Some(folder) => folder.clone(),

@@ -134,7 +134,7 @@ fn a_second_agent_on_the_same_socket_or_journal_is_refused_in_one_line() {
 }
 
 fn second_agent(paths: &[PathBuf]) -> Command {
-    let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").unwrap());
+    let dist = gpupool_dist::given_or_built().unwrap();
     let mut command = Command::new(dist.join("bin/gpupool"));
     command.args(["agent", "--simulated-cards", "2", "--socket"]).arg(&paths[0]);
     command.arg("--journal").arg(&paths[1]).arg("--state-dir").arg(paths[0].parent().unwrap());

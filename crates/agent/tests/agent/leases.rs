@@ -180,7 +180,7 @@ fn what_a_waiting_program_has_announced_is_no_sign_of_another_program() {
 
 /// A pod that takes a whole card until its standard input closes.
 pub(crate) fn whole_card(node: &Node, name: &str) -> std::process::Child {
-    let dist = std::path::PathBuf::from(std::env::var_os("GPUPOOL_DIST").unwrap());
+    let dist = gpupool_dist::given_or_built().unwrap();
     let gpupool = dist.join("bin/gpupool");
     std::process::Command::new(&gpupool)
         .args(["run", "--core", "1:100", "--memory", "1:100", "--name", name, "--socket"])

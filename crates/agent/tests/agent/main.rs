@@ -1,5 +1,5 @@
-//! The agent as programs meet it on its socket. It runs on simulated cards from a laid-out gpupool, so these tests need
-//! `GPUPOOL_DIST`; without it they fail and say so.
+//! The agent as programs meet it on its socket. It runs on simulated cards from a laid-out gpupool: what `cargo xtask
+//! dist` builds is built first unless `GPUPOOL_DIST` says where it is.
 //!
 //! Each test has an agent of its own. The test's process registers itself, as `gpupool run` would, and then talks to the
 //! agent as the shim does; where several processes are needed, they are shells that register nothing and belong to it.

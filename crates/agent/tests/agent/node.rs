@@ -107,7 +107,7 @@ impl Drop for Node {
 }
 
 fn start(folder: &Path, options: &[String]) -> Child {
-    let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+    let dist = gpupool_dist::given_or_built().unwrap();
     let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
     Command::new(dist.join("bin/gpupool"))
         .args(["agent", "--simulated-cards", "2", "--socket"])

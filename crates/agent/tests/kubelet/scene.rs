@@ -33,7 +33,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// A node that shares two cards by this policy.
     pub(crate) fn start(policy: &str) -> Self {
-        let dist = PathBuf::from(std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test"));
+        let dist = gpupool_dist::given_or_built().unwrap();
         let program = dist.join("bin/gpupool");
         let image = Image::new(IMAGE).shell().unwrap().program("usr/bin/gpupool", &program).unwrap();
         let cluster = Cluster::builder()

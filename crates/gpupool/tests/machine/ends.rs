@@ -168,7 +168,7 @@ fn a_lost_card_loses_its_programs_and_is_given_out_again_when_it_is_back() {
     let mut victim = node.program("A", "50");
     node.wait_until("the program to run", |status| status.leases.len() == 1);
     let simulate = |what: &str| {
-        let dist = std::path::PathBuf::from(std::env::var_os("GPUPOOL_DIST").unwrap());
+        let dist = gpupool_dist::given_or_built().unwrap();
         let mut command = std::process::Command::new(dist.join("simgpu/nvidia-smi"));
         command.env("SIMGPU_STATE", node.folder().join("simgpu.state")).args([what, "0"]);
         assert!(command.status().unwrap().success());

@@ -1,5 +1,5 @@
 //! One machine as people use it: `gpupool run`, `status`, `stop` and `demo` on simulated cards, from a laid-out gpupool.
-//! They need `GPUPOOL_DIST`; without it they fail and say so.
+//! What `cargo xtask dist` builds is built first unless `GPUPOOL_DIST` says where it is.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,5 @@
 //! The cluster that the tests take in turns, and what they ask of it.
 
-use std::path::PathBuf;
 use std::process::Output;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -57,8 +56,7 @@ pub(crate) fn install(cluster: &mut Cluster) {
 }
 
 fn product() -> Product {
-    let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
-    let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
+    let dist = gpupool_dist::given_or_built().unwrap();
     Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist)
 }
 

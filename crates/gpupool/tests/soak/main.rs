@@ -6,7 +6,7 @@
 //! turn.
 //!
 //! `GPUPOOL_SOAK_SEED` repeats a run as far as a seed can; `GPUPOOL_SOAK_SECONDS` makes it longer (`cargo xtask soak`).
-//! Needs root, and what `cargo xtask dist` built (`GPUPOOL_DIST`).
+//! Needs root, and what `cargo xtask dist` builds: done first unless `GPUPOOL_DIST` says where it is.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a surprise is a failure")]
 
@@ -15,7 +15,6 @@ mod card_holders;
 mod cards;
 mod pods;
 
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,8 +69,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 fn start() -> Cluster {
-    let dist = std::env::var_os("GPUPOOL_DIST").map(PathBuf::from);
-    let dist = dist.unwrap_or_else(|| panic!("set GPUPOOL_DIST to what `cargo xtask dist` made"));
+    let dist = gpupool_dist::given_or_built().unwrap();
     let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
     let mut builder =
         Cluster::builder().image(product.image().unwrap()).image(product.published_image().unwrap());

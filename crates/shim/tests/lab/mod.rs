@@ -20,9 +20,7 @@ use tempfile::TempDir;
 
 /// Where the built artefacts are laid out.
 pub(crate) fn dist() -> PathBuf {
-    let dist =
-        std::env::var_os("GPUPOOL_DIST").expect("run through cargo xtask test, which sets GPUPOOL_DIST");
-    PathBuf::from(dist)
+    gpupool_dist::given_or_built().unwrap()
 }
 
 /// The built shim.
