@@ -9,11 +9,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use serde_json::{Value, json};
 
-use crate::observed::Node;
-use crate::plan::{Cluster, Write, plan};
-use crate::policy::{DEFINITION, Policies, resource};
-use crate::share_policy::pods::Pods;
-use crate::{patch, share_policy};
+use crate::cluster_policy::{ClusterPolicies, DEFINITION, resource};
+use crate::node_controller::observed::ObservedNode;
+use crate::node_controller::plan::plan;
+use crate::node_controller::{NodeWrite, PodLoads, patch};
+use crate::settings::ClusterSettings;
 
 /// More steps than any node needs.
 const STEPS: usize = 8;
@@ -38,23 +38,24 @@ pub enum DryRunError {
 /// the steps of one node follow each other as they would be written. Writes nothing to the cluster.
 pub async fn dry_run(
     client: &kube::Client,
-    command_line: &Cluster,
+    command_line: &ClusterSettings,
     out: &mut (dyn io::Write + Send),
 ) -> Result<(), DryRunError> {
-    let cluster = policies(client).await?.settings(command_line);
+    let settings = policies(client).await?.settings(command_line);
     let nodes: Api<KubeNode> = Api::all(client.clone());
     let listed = nodes.list(&ListParams::default()).await;
-    let mut nodes: Vec<Node> = listed.map_err(reading("the nodes"))?.iter().map(Node::of).collect();
+    let mut nodes: Vec<ObservedNode> =
+        listed.map_err(reading("the nodes"))?.iter().map(ObservedNode::of).collect();
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let pods: Api<KubePod> = Api::all(client.clone());
     let listed = pods.list(&ListParams::default().fields(ON_NODES)).await;
-    let mut weights = Pods::default();
+    let mut loads = PodLoads::default();
     for pod in listed.map_err(reading("the pods"))? {
-        weights.apply(&pod);
+        loads.apply(&pod);
     }
     for mut node in nodes {
-        node.load = Some(weights.load(&node.name));
-        for line in steps(node, &cluster, Timestamp::now()) {
+        node.load = Some(loads.load(&node.name));
+        for line in steps(node, &settings, Timestamp::now()) {
             writeln!(out, "{line}")?;
         }
     }
@@ -62,42 +63,42 @@ pub async fn dry_run(
 }
 
 /// What one node would get, step after step.
-fn steps(mut node: Node, cluster: &Cluster, now: Timestamp) -> Vec<Value> {
+fn steps(mut node: ObservedNode, settings: &ClusterSettings, now: Timestamp) -> Vec<Value> {
     let mut lines = Vec::new();
     let mut notices = Vec::new();
     for _ in 0..STEPS {
-        let next = plan(&node, cluster);
+        let next = plan(&node, settings);
         notices = next.notices;
         let Some(write) = next.write else { break };
         lines.push(match &write {
-            Write::Status(status) => json!({
+            NodeWrite::UseStatus(status) => json!({
                 "node": node.name, "patch": "strategic", "subresource": "status",
-                "body": patch::status(&node, status, now),
+                "body": patch::use_status(&node, status, now),
             }),
-            Write::Labels(changes) => {
-                json!({ "node": node.name, "patch": "merge", "body": patch::labels(&node, changes) })
+            NodeWrite::DeployLabels(changes) => {
+                json!({ "node": node.name, "patch": "merge", "body": patch::deploy_labels(&node, changes) })
             }
-            Write::Marks(marks) => {
-                json!({ "node": node.name, "patch": "merge", "body": share_policy::marks_body(&node, marks) })
+            NodeWrite::SharingMetadata(metadata) => {
+                json!({ "node": node.name, "patch": "merge", "body": patch::sharing_metadata(&node, metadata) })
             }
-            Write::Share(change) => json!({
+            NodeWrite::SharingStatus(change) => json!({
                 "node": node.name, "patch": "strategic", "subresource": "status",
-                "body": share_policy::status_body(&node, change, now),
+                "body": patch::sharing_status(&node, change, now),
             }),
         });
-        lines.extend(write.told().map(|(reason, note)| event(&node, reason, note)));
+        lines.extend(write.event().map(|(reason, note)| event(&node, reason, note)));
         node = patch::after(&node, &write, now);
     }
     lines.extend(notices.iter().map(|finding| event(&node, finding.reason.word(), &finding.message)));
     lines
 }
 
-fn event(node: &Node, reason: &str, sentence: &str) -> Value {
+fn event(node: &ObservedNode, reason: &str, sentence: &str) -> Value {
     json!({ "node": node.name, "event": { "reason": reason, "note": sentence } })
 }
 
-async fn policies(client: &kube::Client) -> Result<Policies, DryRunError> {
-    let mut policies = Policies::default();
+async fn policies(client: &kube::Client) -> Result<ClusterPolicies, DryRunError> {
+    let mut policies = ClusterPolicies::default();
     let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
     let definition = definitions.get_metadata_opt(DEFINITION).await;
     if definition.map_err(reading("the definition of ClusterPolicy"))?.is_none() {

@@ -1,47 +1,28 @@
-//! One per cluster: keeps what nodes are for, what they say and what they advertise in step.
+//! One per cluster: keeps what nodes are for, what they say and what they advertise in step, and answers the API server
+//! and the scheduler about pods that share cards.
 //!
-//! Decisions are pure and live in `plan` and what it calls: a node as seen, the cluster's settings, the next write.
-//! `index` holds the nodes and says when which of them is due; `controller` is the thin rest that talks to the API
-//! server. Questions of policy are answered in `gpupool_core`; this crate must know no rule about names or uses.
-//!
-//! ```text
-//!   watch of nodes ──► observed::Node ──► Index ──► plan ──► Write ──► API server
-//!   watch of ClusterPolicies ──► Cluster ──┘  ▲                            │
-//!                                             └──── outcome, node as is ◄──┘
-//! ```
+//! Questions of policy are answered in `gpupool_core`; this crate translates Kubernetes objects into facts and decisions
+//! into patches and answers. It must know no rule about names, uses or shares.
+
+mod dry_run;
+mod run;
 
 pub mod admission;
-mod advert;
-pub mod cards;
-mod connect;
-mod controller;
-mod deploy_labels;
-mod dry_run;
-mod election;
 pub mod extender;
-pub mod finding;
-pub mod index;
-mod judgement;
-mod leader_label;
-mod lease;
-mod listing;
-mod metrics;
-pub mod observed;
-pub mod ownership;
-pub mod patch;
-pub mod plan;
-mod policy;
-mod policy_watch;
+pub mod node_controller;
 mod serving;
-pub mod share_policy;
-mod writer;
 
-pub use advert::{Advert, Amounts, Stage};
-pub use connect::{Access, ConnectError};
-pub use controller::{Config, run};
-pub use deploy_labels::LabelChanges;
+mod cluster_policy;
+mod leader_election;
+mod metrics;
+
+mod api_server;
+mod settings;
+
+pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, ListedKind, list};
 pub use dry_run::{DryRunError, dry_run};
-pub use leader_label::LEADER_LABEL;
-pub use listing::{ListError, Listed, list};
+pub use leader_election::LEADER_LABEL;
 pub use metrics::MetricsPage;
-pub use serving::{Lifetimes, Serving, Settings as ServingSettings};
+pub use run::{ControlConfig, run};
+pub use serving::{CertificateLifetimes, Serving, ServingSettings};
+pub use settings::{ClusterSettings, SettingsSource};

@@ -17,8 +17,6 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::index::Outcome;
-
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Which write, and what became of it.
@@ -37,7 +35,7 @@ struct NodeLabels {
 
 /// The nodes at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct NodesSnapshot {
     /// How many nodes, by effective use and the condition's reason; the reason is empty where there is no condition.
     pub(crate) nodes: BTreeMap<(String, String), i64>,
     /// How many wait to be looked at or are being written.
@@ -46,8 +44,8 @@ pub(crate) struct Snapshot {
     pub(crate) leading: bool,
 }
 
-/// Somebody who wants to know how the nodes are.
-pub(crate) type Ask = oneshot::Sender<Snapshot>;
+/// A request of the metrics page: where the answer goes.
+pub(crate) type SnapshotRequest = oneshot::Sender<NodesSnapshot>;
 
 /// The figures, shared by all who count.
 #[derive(Clone, Debug)]
@@ -83,19 +81,13 @@ impl Metrics {
         Self { registry: Arc::new(registry), writes, nodes, pending, leading }
     }
 
-    /// Counts a write.
-    pub(crate) fn written(&self, kind: &'static str, outcome: &Outcome) {
-        let outcome = match outcome {
-            Outcome::Written(_) | Outcome::Told => "done",
-            Outcome::Outdated => "outdated",
-            Outcome::Gone => "gone",
-            Outcome::Failed => "failed",
-        };
+    /// Counts a write: what was written, and what became of it.
+    pub(crate) fn written(&self, kind: &'static str, outcome: &'static str) {
         self.writes.get_or_create(&WriteLabels { kind, outcome }).inc();
     }
 
     /// The figures as Prometheus reads them.
-    pub(crate) fn text(&self, snapshot: Snapshot) -> Result<String, std::fmt::Error> {
+    pub(crate) fn text(&self, snapshot: NodesSnapshot) -> Result<String, std::fmt::Error> {
         self.nodes.clear();
         for ((r#use, reason), count) in snapshot.nodes {
             self.nodes.get_or_create(&NodeLabels { r#use, reason }).set(count);
@@ -126,11 +118,15 @@ impl MetricsPage {
     }
 
     /// Serves it until the process ends.
-    pub(crate) async fn serve(self, metrics: Metrics, asks: mpsc::Sender<Ask>) -> std::io::Result<()> {
+    pub(crate) async fn serve(
+        self,
+        metrics: Metrics,
+        requests: mpsc::Sender<SnapshotRequest>,
+    ) -> std::io::Result<()> {
         let page = get(move || {
-            let (metrics, asks) = (metrics.clone(), asks.clone());
+            let (metrics, requests) = (metrics.clone(), requests.clone());
             async move {
-                let text = text(&metrics, &asks).await.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+                let text = text(&metrics, &requests).await.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
                 Ok::<_, StatusCode>(([(CONTENT_TYPE, OPEN_METRICS)], text))
             }
         });
@@ -139,8 +135,8 @@ impl MetricsPage {
     }
 }
 
-async fn text(metrics: &Metrics, asks: &mpsc::Sender<Ask>) -> Option<String> {
-    let (ask, answer) = oneshot::channel();
-    asks.send(ask).await.ok()?;
+async fn text(metrics: &Metrics, requests: &mpsc::Sender<SnapshotRequest>) -> Option<String> {
+    let (request, answer) = oneshot::channel();
+    requests.send(request).await.ok()?;
     metrics.text(answer.await.ok()?).ok()
 }

@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use gpupool_control::plan::Cluster;
-use gpupool_control::{Config, Listed, list, run};
+use gpupool_control::{ClusterSettings, ControlConfig, ListedKind, list, run};
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -56,8 +55,8 @@ impl Scenario {
         let (service, server) = pair::<Request<Body>, Response<Body>>();
         let client = kube::Client::new(service, "default");
         let (stop, stopped) = watch::channel(false);
-        let config = Config {
-            cluster: Cluster { enabled: true, ..Cluster::default() },
+        let config = ControlConfig {
+            settings: ClusterSettings { enabled: true, ..ClusterSettings::default() },
             identity: "me".to_owned(),
             lease_namespace: None,
             lease_name: "gpupool-control".to_owned(),
@@ -256,7 +255,7 @@ async fn a_list_is_read_page_by_page() {
         }
     });
     let mut read = 0;
-    let listed = list(&client, Listed::Pods, |page| {
+    let listed = list(&client, ListedKind::Pods, |page| {
         assert!(page.contains("PodList"));
         read += 1;
         Ok::<_, std::convert::Infallible>(())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gpupool_control::Access;
+use gpupool_control::ApiServerAccess;
 
 /// Which cluster, and as whom.
 #[derive(Debug, Default, clap::Args)]
@@ -17,7 +17,7 @@ pub(crate) struct ClusterArgs {
 
 impl ClusterArgs {
     /// How to get there.
-    pub(crate) fn access(&self) -> Access {
-        Access { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() }
+    pub(crate) fn access(&self) -> ApiServerAccess {
+        ApiServerAccess { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() }
     }
 }

@@ -4,7 +4,7 @@ use gpupool_core::sharing::Policy;
 use gpupool_core::sharing::names::POLICY_IN_FORCE_LABEL;
 use serde_json::{Value, json};
 
-use super::object::object_mut;
+use super::pod_template::object_mut;
 
 /// What a node's labels must meet.
 pub(super) fn shared(policy: Policy) -> Value {

@@ -5,7 +5,7 @@ use gpupool_core::sharing::names::{KUBELET_ALLOCATABLE_ANNOTATION, RESERVED_ANNO
 use gpupool_core::sharing::reservation::unreserved;
 use serde_json::Value;
 
-use super::object::object_mut;
+use super::pod_template::object_mut;
 
 /// The node as it is to be stored. `old`: as it is stored now; nothing for a new one.
 pub(super) fn reserve(node: &Value, old: Option<&Value>) -> Value {

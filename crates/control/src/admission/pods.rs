@@ -5,12 +5,12 @@ use gpupool_core::sharing::{Refusal, Rewrite, Update};
 use serde_json::Value;
 
 use super::affinity;
-use super::object::{self, Kind, container_mut, object_mut};
+use super::pod_template::{self, TemplateKind, container_mut, object_mut};
 
 /// An object that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Review<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: TemplateKind,
     pub(super) object: &'a Value,
     /// As it is stored now; nothing for a new one.
     pub(super) old: Option<&'a Value>,
@@ -20,7 +20,7 @@ impl Review<'_> {
     /// The object as it is to be stored: limits in annotations, and on nodes of its policy alone.
     pub(super) fn share(self) -> Result<Value, Refusal> {
         let mut after = self.object.clone();
-        if object::is_leaving(self.object) {
+        if pod_template::is_leaving(self.object) {
             return Ok(after);
         }
         let old = self.old.map(|old| (self.kind.facts(old), self.kind.applied(self.object, old)));
@@ -37,14 +37,14 @@ impl Review<'_> {
     /// The object of one who asks for whole cards: on nodes that don't share.
     pub(super) fn keep_off(self) -> Value {
         let facts = self.kind.facts(self.object);
-        let applies = facts.is_exclusive() && !facts.shares() && !object::is_leaving(self.object);
+        let applies = facts.is_exclusive() && !facts.shares() && !pod_template::is_leaving(self.object);
         let affinity = applies.then(affinity::exclusive);
         self.placed(self.object.clone(), affinity.as_ref())
     }
 
     /// Whether it may be stored. `by_gpupool`: the one who asks is gpupool itself.
     pub(super) fn validate(self, by_gpupool: bool) -> Result<(), Refusal> {
-        if object::is_leaving(self.object) {
+        if pod_template::is_leaving(self.object) {
             return Ok(());
         }
         let facts = self.kind.facts(self.object);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn review<'a>(kind: &str, object: &'a Value, old: Option<&'a Value>) -> Review<'a> {
-        Review { kind: Kind::of(kind).unwrap(), object, old }
+        Review { kind: TemplateKind::of(kind).unwrap(), object, old }
     }
 
     /// The kinds with their template.
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn every_kind_gets_its_limit_moved_and_nothing_else_changed() {
         for (name, object) in all() {
-            let kind = Kind::of(name).unwrap();
+            let kind = TemplateKind::of(name).unwrap();
             let after = review(name, &object, None).share().unwrap();
             let shown = kind.pod(&after);
             assert_eq!(shown["metadata"]["annotations"]["gpupool.io/gpu-core.limit"], "100", "{name}");

@@ -10,7 +10,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::wire::BindArguments;
 use super::{Extender, demand};
-use crate::writer::within;
+use crate::api_server::bounded;
 
 /// Why a pod was not bound. The scheduler tries again, and shows the text until then.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub(super) enum BindError {
 /// Binds the pod. The card counts from the moment it is picked; where the binding is refused, it is free again.
 pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(), BindError> {
     let pods: Api<Pod> = Api::namespaced(extender.shared.client.clone(), &asked.namespace);
-    let pod = within(pods.get(&asked.name)).await.map_err(BindError::Read)?;
+    let pod = bounded(pods.get(&asked.name)).await.map_err(BindError::Read)?;
     if pod.metadata.uid.as_deref() != Some(&asked.uid) {
         return Err(BindError::Replaced);
     }
@@ -66,7 +66,7 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
     let parameters = PostParams::default();
     let answer =
         pods.create_subresource::<_, serde_json::Value>("binding", &asked.name, &parameters, &binding);
-    if let Err(failure) = within(answer).await {
+    if let Err(failure) = bounded(answer).await {
         // Only a refusal is sure not to have bound it. After a broken connection the pick stands until the pod is
         // seen, or until the scheduler comes with it again.
         if matches!(failure, kube::Error::Api(_)) {

@@ -16,7 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tracing::warn;
 
 use super::{Extender, demand};
-use crate::policy_watch::Pauses;
+use crate::api_server::WatchBackoff;
 
 /// Never ends.
 pub(super) async fn follow(extender: Extender) {
@@ -24,9 +24,9 @@ pub(super) async fn follow(extender: Extender) {
     let pods: Api<Pod> = Api::all(extender.shared.client.clone());
     // Pods without the label ask for no share, or were refused for want of it.
     let sharing = watcher::Config::default().labels(POLICY_LABEL);
-    let mut nodes = watcher(nodes, watcher::Config::default()).backoff(Pauses::default()).boxed();
-    let mut pods = watcher(pods, sharing).backoff(Pauses::default()).boxed();
-    let mut listed = Listed::default();
+    let mut nodes = watcher(nodes, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+    let mut pods = watcher(pods, sharing).backoff(WatchBackoff::default()).boxed();
+    let mut listed = OpenListing::default();
     loop {
         tokio::select! {
             Some(event) = nodes.next() => match event {
@@ -44,12 +44,12 @@ pub(super) async fn follow(extender: Extender) {
 
 /// Names and uids of listings that are not complete yet.
 #[derive(Default)]
-struct Listed {
+struct OpenListing {
     nodes: HashSet<String>,
     pods: HashSet<String>,
 }
 
-fn take_node(extender: &Extender, listed: &mut Listed, event: Event<PartialObjectMeta<Node>>) {
+fn take_node(extender: &Extender, listed: &mut OpenListing, event: Event<PartialObjectMeta<Node>>) {
     let mut cluster = extender.cluster();
     match event {
         Event::Init => listed.nodes.clear(),
@@ -69,7 +69,7 @@ fn take_node(extender: &Extender, listed: &mut Listed, event: Event<PartialObjec
     }
 }
 
-fn take_pod(extender: &Extender, listed: &mut Listed, event: Event<Pod>) {
+fn take_pod(extender: &Extender, listed: &mut OpenListing, event: Event<Pod>) {
     let mut cluster = extender.cluster();
     let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
     match event {

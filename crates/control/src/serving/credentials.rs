@@ -33,14 +33,14 @@ const EARLIER: Duration = Duration::from_hours(24);
 
 /// For how long certificates are good.
 #[derive(Clone, Copy, Debug)]
-pub struct Lifetimes {
+pub struct CertificateLifetimes {
     /// The authority's: whoever is told of it by hand (a scheduler's configuration) need not hear of it again soon.
     pub authority: Duration,
     /// The server's.
     pub certificate: Duration,
 }
 
-impl Default for Lifetimes {
+impl Default for CertificateLifetimes {
     fn default() -> Self {
         const DAY: Duration = Duration::from_hours(24);
         Self { authority: 3650 * DAY, certificate: 90 * DAY }
@@ -76,7 +76,7 @@ impl Credentials {
     pub(crate) fn due(
         there: Option<&Self>,
         names: &[String],
-        lifetimes: Lifetimes,
+        lifetimes: CertificateLifetimes,
         now: Timestamp,
     ) -> Result<Self, rcgen::Error> {
         let Some(there) = there.filter(|there| now < there.renew_authority) else {
@@ -101,7 +101,7 @@ impl Credentials {
     fn with_new_authority(
         trusted: &str,
         names: &[String],
-        lifetimes: Lifetimes,
+        lifetimes: CertificateLifetimes,
         now: Timestamp,
     ) -> Result<Self, rcgen::Error> {
         let (params, key) = (authority(lifetimes, now), KeyPair::generate()?);
@@ -121,7 +121,7 @@ impl Credentials {
         &self,
         issuer: &Issuer<'_, KeyPair>,
         names: &[String],
-        lifetimes: Lifetimes,
+        lifetimes: CertificateLifetimes,
         now: Timestamp,
     ) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(names)?;
@@ -189,7 +189,7 @@ impl Credentials {
     }
 }
 
-fn authority(lifetimes: Lifetimes, now: Timestamp) -> CertificateParams {
+fn authority(lifetimes: CertificateLifetimes, now: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "gpupool-control authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

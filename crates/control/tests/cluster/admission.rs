@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use gpupool_control::{Lifetimes, Serving};
+use gpupool_control::{CertificateLifetimes, Serving};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use serde_json::{Value, json};
@@ -355,7 +355,8 @@ async fn whole_card_pods_keep_off_shared_nodes_and_nobody_else_is_touched() {
 async fn certificates_and_their_authority_are_renewed_while_they_are_used() {
     let cluster = shared_cluster();
     let scene = Scene::on(&cluster).await;
-    let lifetimes = Lifetimes { authority: Duration::from_secs(24), certificate: Duration::from_secs(9) };
+    let lifetimes =
+        CertificateLifetimes { authority: Duration::from_secs(24), certificate: Duration::from_secs(9) };
     let served = Served::with(&scene, lifetimes).await;
     let secrets: Api<Secret> = Api::namespaced(scene.client.clone(), "default");
     let data = async |key: &str| {
@@ -396,7 +397,7 @@ async fn without_control_nobody_else_is_held_up_and_shares_are_refused() {
     let output = run(&pod("shared", &labels(), &container("demo", "10", "100")));
     assert!(!output.status.success());
     // With the next one everything is as before, and the certificate is the same.
-    let (controller, _) = Served::start(&scene, "two", address, Lifetimes::default()).await;
+    let (controller, _) = Served::start(&scene, "two", address, CertificateLifetimes::default()).await;
     let served = Served { controller, address, kubectl };
     served.until_asked().await;
     served.ok(&["apply", "-f", "-"], &pod("shared", &labels(), &container("demo", "10", "100")));

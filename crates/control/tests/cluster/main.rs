@@ -16,8 +16,7 @@ mod served;
 
 use std::time::Duration;
 
-use gpupool_control::plan::Cluster as Settings;
-use gpupool_control::{Access, dry_run};
+use gpupool_control::{ApiServerAccess, ClusterSettings, dry_run};
 use gpupool_core::node_use::LABEL;
 use gpupool_testbed::Node;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -268,7 +267,7 @@ async fn the_flag_is_the_cluster_policys_as_long_as_there_is_one() {
     let mut scene = Scene::on(&cluster).await;
     scene.add(&node("n", "vm-passthrough"));
     scene.merge("n", &json!({ "metadata": { "labels": { "nvidia.com/gpu.present": "true" } } })).await;
-    let managing = Settings { manage_operands: true, ..sandbox() };
+    let managing = ClusterSettings { manage_operands: true, ..sandbox() };
     let controller = scene.controller("one", managing).await;
     scene.until_advertises("n", MODEL).await;
     let deploys = async || {
@@ -354,7 +353,7 @@ async fn a_dry_run_prints_every_step_and_writes_nothing() {
     let mut scene = Scene::on(&cluster).await;
     scene.add(&node("n", "vm-passthrough"));
     let before = scene.until("n", "is not there", |_| true).await;
-    let access = Access { kubeconfig: Some(scene.cluster.kubeconfig().to_owned()), context: None };
+    let access = ApiServerAccess { kubeconfig: Some(scene.cluster.kubeconfig().to_owned()), context: None };
     let mut printed = Vec::new();
     dry_run(&access.connect().await.unwrap(), &sandbox(), &mut printed).await.unwrap();
     let lines: Vec<serde_json::Value> =
@@ -380,7 +379,7 @@ async fn the_roles_that_are_shipped_suffice() {
     controller.end().await;
 
     scene.merge("n", &json!({ "metadata": { "labels": { "nvidia.com/gpu.present": "true" } } })).await;
-    let managing = || Settings { manage_operands: true, ..sandbox() };
+    let managing = || ClusterSettings { manage_operands: true, ..sandbox() };
     let controller = scene.controller_as("gpupool-system", "gpupool-control", managing(), None).await;
     let deploys = async || {
         let labels = scene.nodes.get("n").await.unwrap().metadata.labels.unwrap();

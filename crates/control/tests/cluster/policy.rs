@@ -346,7 +346,7 @@ async fn a_node_for_virtual_machines_and_one_that_is_full_share_nothing() {
         scene.until_shown("full", "is not refused", |shown| shown.reason() == "NotEnoughToReserve").await;
     assert!(full.is("none") && full.message().contains("16 CPU is missing"), "{full:?}");
     controller.end().await;
-    let without = crate::Settings { no_reservation: true, ..sandbox() };
+    let without = crate::ClusterSettings { no_reservation: true, ..sandbox() };
     let controller = scene.controller("two", without).await;
     let full = scene.until_shown("full", "is not shared", |shown| shown.is("share-pool")).await;
     assert_eq!(full.allocatable["cpu"], "176");

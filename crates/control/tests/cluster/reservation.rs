@@ -126,7 +126,7 @@ async fn with_the_webhook_away_nothing_is_held_up_and_afterwards_it_is_lowered_a
     scene.kubelet_reports("k", &json!({ "allocatable": { "cpu": "176", "memory": "1800Gi" } })).await;
     assert_eq!(scene.allocatable("k").await, ["176", "1800Gi", "4608Gi"]);
     // The next one sees to it by itself, whatever the kubelet does.
-    let lifetimes = gpupool_control::Lifetimes::default();
+    let lifetimes = gpupool_control::CertificateLifetimes::default();
     let (controller, _) = Served::start(&scene, "two", address, lifetimes).await;
     scene.until_allocatable("k", ["144", "1640Gi", "4608Gi"]).await;
     scene.delete("k").await;

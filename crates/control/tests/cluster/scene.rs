@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use gpupool_control::plan::Cluster as Settings;
-use gpupool_control::{Access, Config, Serving, run};
+use gpupool_control::{ApiServerAccess, ClusterSettings, ControlConfig, Serving, run};
 use gpupool_core::node_use::LABEL;
 use gpupool_testbed::{Cluster, Node};
 use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition, Pod};
@@ -53,7 +52,7 @@ impl<'a> Scene<'a> {
     pub(crate) async fn on(cluster: &'a Mutex<Cluster>) -> Self {
         // A test that failed leaves the cluster running, and other tests do not depend on what it left.
         let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        let access = Access { kubeconfig: Some(cluster.kubeconfig().to_owned()), context: None };
+        let access = ApiServerAccess { kubeconfig: Some(cluster.kubeconfig().to_owned()), context: None };
         let client = access.connect().await.unwrap();
         let nodes = Api::all(client.clone());
         let left: Vec<KubeNode> = nodes.list(&ListParams::default()).await.unwrap().items;
@@ -135,12 +134,17 @@ impl<'a> Scene<'a> {
     }
 
     /// Starts a controller.
-    pub(crate) async fn controller(&self, identity: &str, settings: Settings) -> Controller {
+    pub(crate) async fn controller(&self, identity: &str, settings: ClusterSettings) -> Controller {
         Controller::start(self.config().await, "default", identity, settings, None)
     }
 
     /// Starts a controller that serves admission.
-    pub(crate) async fn serving(&self, identity: &str, settings: Settings, serving: Serving) -> Controller {
+    pub(crate) async fn serving(
+        &self,
+        identity: &str,
+        settings: ClusterSettings,
+        serving: Serving,
+    ) -> Controller {
         Controller::start(self.config().await, "default", identity, settings, Some(serving))
     }
 
@@ -149,7 +153,7 @@ impl<'a> Scene<'a> {
         &self,
         namespace: &str,
         account: &str,
-        settings: Settings,
+        settings: ClusterSettings,
         serving: Option<Serving>,
     ) -> Controller {
         let words = ["create", "token", account, "--namespace", namespace];
@@ -183,8 +187,8 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
-pub(crate) fn sandbox() -> Settings {
-    Settings { enabled: true, ..Settings::default() }
+pub(crate) fn sandbox() -> ClusterSettings {
+    ClusterSettings { enabled: true, ..ClusterSettings::default() }
 }
 
 /// A node without a kubelet that could be anything.
@@ -248,7 +252,7 @@ impl Controller {
         config: kube::Config,
         namespace: &str,
         identity: &str,
-        settings: Settings,
+        settings: ClusterSettings,
         serving: Option<Serving>,
     ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -260,8 +264,8 @@ impl Controller {
         });
         let client = ClientBuilder::try_from(config).unwrap().with_layer(&listener).build();
         let (stop, stopped) = watch::channel(false);
-        let config = Config {
-            cluster: settings,
+        let config = ControlConfig {
+            settings,
             identity: identity.to_owned(),
             lease_namespace: Some(namespace.to_owned()),
             lease_name: "gpupool-control".to_owned(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-use gpupool_control::{Lifetimes, Serving};
+use gpupool_control::{CertificateLifetimes, Serving};
 use gpupool_testbed::{Kubectl, Tool, folder_of};
 use serde_json::{Value, json};
 
@@ -22,11 +22,11 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) async fn on(scene: &Scene<'_>) -> Self {
-        Self::with(scene, Lifetimes::default()).await
+        Self::with(scene, CertificateLifetimes::default()).await
     }
 
     /// The same with other certificates.
-    pub(crate) async fn with(scene: &Scene<'_>, lifetimes: Lifetimes) -> Self {
+    pub(crate) async fn with(scene: &Scene<'_>, lifetimes: CertificateLifetimes) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (controller, address) = Self::start(scene, "one", any, lifetimes).await;
         let served = Self { controller, address, kubectl: scene.cluster.kubectl_handle() };
@@ -40,7 +40,7 @@ impl Served {
         scene: &Scene<'_>,
         identity: &str,
         address: SocketAddr,
-        lifetimes: Lifetimes,
+        lifetimes: CertificateLifetimes,
     ) -> (Controller, SocketAddr) {
         let mut serving = Serving::open(address, "gpupool-control", "default", &[]).unwrap();
         serving.settings.lifetimes = lifetimes;

@@ -1,8 +1,10 @@
 //! What is written to a node, for every use, label, flag and state of its status; pure.
 
 use crate::support::{CARDS, OFFERED, Shape, advertised, condition, message, sandbox, settle};
-use gpupool_control::finding::Reason;
-use gpupool_control::plan::{Cluster, Source, Write, plan};
+use gpupool_control::node_controller::NodeWrite;
+use gpupool_control::node_controller::finding::UseReason;
+use gpupool_control::node_controller::plan::plan;
+use gpupool_control::{ClusterSettings, SettingsSource};
 use gpupool_core::checker::Rules;
 
 fn pair(name: &str, amount: &str) -> Vec<(String, String)> {
@@ -26,16 +28,16 @@ fn the_old_name_goes_before_the_new_one_comes() {
         for (to, new, _) in OFFERED.into_iter().filter(|(to, ..)| *to != from) {
             let node = Shape::labelled(to).with_cards(CARDS).own(old, amount).node();
             let (writes, after, _) = settle(node, &sandbox());
-            let [Write::Status(first), Write::Status(second)] = &writes[..] else {
+            let [NodeWrite::UseStatus(first), NodeWrite::UseStatus(second)] = &writes[..] else {
                 panic!("{from} to {to}: {writes:?}");
             };
             assert!(
-                first.advert.names().next().is_none(),
+                first.advertisement.names().next().is_none(),
                 "{from} to {to}: a name stands in the first write"
             );
             let reason = first.condition.as_ref().map(|finding| finding.reason);
-            assert_eq!(reason, Some(Reason::ChangingUse));
-            assert!(second.advert.names().all(|name| name == new));
+            assert_eq!(reason, Some(UseReason::ChangingUse));
+            assert!(second.advertisement.names().all(|name| name == new));
             assert_eq!(condition(&after), Some(("True", "Valid")));
         }
     }
@@ -44,17 +46,20 @@ fn the_old_name_goes_before_the_new_one_comes() {
 #[test]
 fn with_the_flag_off_every_node_is_for_containers_and_the_text_says_which_flag() {
     for (source, where_) in [
-        (Source::CommandLine, "run gpupool control with --sandbox-workloads"),
-        (Source::ClusterPolicy("cluster-policy".to_owned()), "in ClusterPolicy cluster-policy"),
+        (SettingsSource::CommandLine, "run gpupool control with --sandbox-workloads"),
+        (SettingsSource::ClusterPolicy("cluster-policy".to_owned()), "in ClusterPolicy cluster-policy"),
     ] {
-        let off = Cluster { source, ..Cluster::default() };
+        let off = ClusterSettings { source, ..ClusterSettings::default() };
         for label in ["vm-passthrough", "vm-vgpu"] {
             let (writes, node, _) = settle(Shape::labelled(label).with_cards(CARDS).node(), &off);
             assert_eq!(advertised(&node), pair("nvidia.com/gpu", "4"));
             assert_eq!(condition(&node), Some(("True", "LabelNotRead")));
             assert!(message(&node).contains("sandboxWorkloads.enabled is not true"), "{}", message(&node));
             assert!(message(&node).contains(where_), "{}", message(&node));
-            assert!(matches!(&writes[..], [Write::Status(write)] if write.tell), "an Event tells of it");
+            assert!(
+                matches!(&writes[..], [NodeWrite::UseStatus(write)] if write.emit_event),
+                "an Event tells of it"
+            );
         }
         let (_, node, _) = settle(Shape::labelled("container").with_cards(CARDS).node(), &off);
         assert_eq!(condition(&node), Some(("True", "Valid")));
@@ -64,7 +69,7 @@ fn with_the_flag_off_every_node_is_for_containers_and_the_text_says_which_flag()
 #[test]
 fn with_the_flag_off_the_condition_judges_the_effective_use() {
     let node = Shape::labelled("vm-passthrough").foreign("nvidia.com/GA102GL_A10", "2").node();
-    let (_, node, _) = settle(node, &Cluster::default());
+    let (_, node, _) = settle(node, &ClusterSettings::default());
     assert_eq!(condition(&node), Some(("False", "WrongResource")));
     assert!(message(&node).contains("sandboxWorkloads.enabled is not true"), "{}", message(&node));
     assert!(message(&node).contains("advertises nvidia.com/GA102GL_A10, expected nvidia.com/gpu"));
@@ -76,11 +81,11 @@ fn a_typo_is_told_and_takes_the_default_as_the_operator_does() {
         [("vm-passthru", "UnknownLabelValue"), ("VM-VGPU", "UnknownLabelValue"), ("", "EmptyLabelValue")]
     {
         for (default, name) in [(None, "nvidia.com/gpu"), (Some("vm-vgpu"), "nvidia.com/NVIDIA_A10-12Q")] {
-            let cluster = Cluster { default_workload: default.map(str::to_owned), ..sandbox() };
+            let cluster = ClusterSettings { default_workload: default.map(str::to_owned), ..sandbox() };
             let (writes, node, _) = settle(Shape::labelled(label).with_cards(CARDS).node(), &cluster);
             assert_eq!(condition(&node), Some(("False", reason)), "{label}");
             assert_eq!(node.advertised().keys().collect::<Vec<_>>(), [name]);
-            assert!(matches!(&writes[..], [Write::Status(write)] if write.tell));
+            assert!(matches!(&writes[..], [NodeWrite::UseStatus(write)] if write.emit_event));
         }
     }
     let (_, node, _) = settle(Shape::labelled("vm-passthru").node(), &sandbox());
@@ -89,7 +94,7 @@ fn a_typo_is_told_and_takes_the_default_as_the_operator_does() {
 
 #[test]
 fn a_typo_is_told_with_the_flag_off_too() {
-    let (_, node, _) = settle(Shape::labelled("vm-passthru").node(), &Cluster::default());
+    let (_, node, _) = settle(Shape::labelled("vm-passthru").node(), &ClusterSettings::default());
     assert_eq!(condition(&node), Some(("False", "UnknownLabelValue")));
     assert!(message(&node).contains("sandboxWorkloads.enabled is not true"), "{}", message(&node));
 }
@@ -97,22 +102,22 @@ fn a_typo_is_told_with_the_flag_off_too() {
 /// Row 7 of the users' pains: sandbox workloads on, but the node is not labelled.
 #[test]
 fn row_07_an_unlabelled_gpu_node_in_a_sandbox_cluster_is_told_of_without_a_condition() {
-    let told = |shape: Shape, cluster: &Cluster| {
+    let told = |shape: Shape, cluster: &ClusterSettings| {
         let (_, node, plan) = settle(shape.node(), cluster);
         assert_eq!(condition(&node), None);
         plan.notices.iter().map(|notice| notice.reason).collect::<Vec<_>>()
     };
-    assert_eq!(told(Shape::bare().with_cards(CARDS), &sandbox()), [Reason::NoLabel]);
-    assert_eq!(told(Shape::bare().foreign("nvidia.com/gpu", "4"), &sandbox()), [Reason::NoLabel]);
-    assert!(told(Shape::bare().foreign("nvidia.com/gpu", "4"), &Cluster::default()).is_empty());
+    assert_eq!(told(Shape::bare().with_cards(CARDS), &sandbox()), [UseReason::NoLabel]);
+    assert_eq!(told(Shape::bare().foreign("nvidia.com/gpu", "4"), &sandbox()), [UseReason::NoLabel]);
+    assert!(told(Shape::bare().foreign("nvidia.com/gpu", "4"), &ClusterSettings::default()).is_empty());
     assert!(told(Shape::bare(), &sandbox()).is_empty(), "a node without a GPU needs no label");
 }
 
 #[test]
 fn an_unlabelled_node_advertises_what_the_default_asks_for() {
-    let (_, node, _) = settle(Shape::bare().with_cards(CARDS).node(), &Cluster::default());
+    let (_, node, _) = settle(Shape::bare().with_cards(CARDS).node(), &ClusterSettings::default());
     assert_eq!(advertised(&node), pair("nvidia.com/gpu", "4"));
-    let vgpu = Cluster { default_workload: Some("vm-vgpu".to_owned()), ..sandbox() };
+    let vgpu = ClusterSettings { default_workload: Some("vm-vgpu".to_owned()), ..sandbox() };
     let (_, node, _) = settle(Shape::bare().with_cards(CARDS).node(), &vgpu);
     assert_eq!(advertised(&node), pair("nvidia.com/NVIDIA_A10-12Q", "4"));
 }
@@ -154,8 +159,8 @@ fn rows_25_and_26_a_zero_of_its_own_is_deleted() {
 fn names_that_others_wrote_are_never_touched() {
     let node = Shape::labelled("container").with_cards(CARDS).foreign("nvidia.com/gpu", "3").node();
     let (writes, node, _) = settle(node, &sandbox());
-    let [Write::Status(write)] = &writes[..] else { panic!("{writes:?}") };
-    assert!(write.advert.names().next().is_none(), "the amount of the other stays: {write:?}");
+    let [NodeWrite::UseStatus(write)] = &writes[..] else { panic!("{writes:?}") };
+    assert!(write.advertisement.names().next().is_none(), "the amount of the other stays: {write:?}");
     assert_eq!(advertised(&node), pair("nvidia.com/gpu", "3"));
     assert_eq!(condition(&node), Some(("True", "Valid")));
 }
@@ -193,15 +198,13 @@ fn a_node_that_a_kubelet_runs_is_only_observed() {
         Shape::labelled("container").with_cards(CARDS).with("cpu", "4", "kubelet"),
     ] {
         let (writes, node, plan) = settle(shape.node(), &sandbox());
-        assert!(
-            writes
-                .iter()
-                .all(|write| matches!(write, Write::Status(write) if write.advert.names().next().is_none()))
-        );
+        assert!(writes.iter().all(
+            |write| matches!(write, NodeWrite::UseStatus(write) if write.advertisement.names().next().is_none())
+        ));
         assert_eq!(condition(&node), Some(("False", "NothingAdvertised")));
         assert_eq!(
             plan.notices.iter().map(|notice| notice.reason).collect::<Vec<_>>(),
-            [Reason::CardsIgnored]
+            [UseReason::CardsIgnored]
         );
     }
     let kwok =
@@ -218,7 +221,7 @@ fn a_mistake_in_the_annotation_takes_nothing_away_and_is_told() {
         let (writes, node, _) = settle(node, &sandbox());
         assert_eq!(advertised(&node), pair("nvidia.com/gpu", "4"));
         assert_eq!(condition(&node), Some(("False", reason)));
-        assert!(matches!(&writes[..], [Write::Status(write)] if write.tell));
+        assert!(matches!(&writes[..], [NodeWrite::UseStatus(write)] if write.emit_event));
     }
 }
 
@@ -234,7 +237,7 @@ fn an_annotation_that_names_nothing_for_the_use_is_told() {
 #[test]
 fn several_names_of_one_use_stand_together_under_the_operator_rules() {
     let cards = r#"{"nvidia.com/mig-1g.5gb": 7, "nvidia.com/mig-2g.10gb": 2}"#;
-    let operator = Cluster { rules: Rules::Operator, ..sandbox() };
+    let operator = ClusterSettings { rules: Rules::Operator, ..sandbox() };
     let (_, node, _) = settle(Shape::labelled("container").with_cards(cards).node(), &operator);
     assert_eq!(advertised(&node).len(), 2);
     assert_eq!(condition(&node), Some(("True", "Valid")));
@@ -270,7 +273,7 @@ fn a_condition_of_somebody_else_under_our_name_is_not_fought_over_without_a_labe
 #[test]
 fn nothing_is_written_twice() {
     for (label, ..) in OFFERED {
-        for cluster in [sandbox(), Cluster::default()] {
+        for cluster in [sandbox(), ClusterSettings::default()] {
             let node = settle(Shape::labelled(label).with_cards(CARDS).node(), &cluster).1;
             assert_eq!(plan(&node, &cluster).write, None);
         }
@@ -279,12 +282,15 @@ fn nothing_is_written_twice() {
 
 #[test]
 fn deploy_labels_are_written_only_when_they_are_managed_and_between_the_two_names() {
-    let managed = Cluster { manage_operands: true, ..sandbox() };
+    let managed = ClusterSettings { manage_operands: true, ..sandbox() };
     let mut node = Shape::labelled("vm-passthrough").with_cards(CARDS).own("nvidia.com/gpu", "4").node();
     node.labels.insert("nvidia.com/gpu.present".to_owned(), "true".to_owned());
     let (writes, ..) = settle(node.clone(), &sandbox());
-    assert!(!writes.iter().any(|write| matches!(write, Write::Labels(_))));
+    assert!(!writes.iter().any(|write| matches!(write, NodeWrite::DeployLabels(_))));
     let (writes, after, _) = settle(node, &managed);
-    assert!(matches!(&writes[..], [Write::Status(_), Write::Labels(_), Write::Status(_)]), "{writes:?}");
+    assert!(
+        matches!(&writes[..], [NodeWrite::UseStatus(_), NodeWrite::DeployLabels(_), NodeWrite::UseStatus(_)]),
+        "{writes:?}"
+    );
     assert_eq!(after.label("nvidia.com/gpu.deploy.vfio-manager"), Some("true"));
 }

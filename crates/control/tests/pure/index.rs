@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::support::{CARDS, Shape, condition, sandbox};
-use gpupool_control::finding::Reason;
-use gpupool_control::index::{Index, Order, Outcome, SETTLE, SETTLE_AT_MOST, Task};
-use gpupool_control::observed::Node;
-use gpupool_control::patch;
-use gpupool_control::plan::{Cluster, Write};
+use gpupool_control::ClusterSettings;
+use gpupool_control::node_controller::NodeWrite;
+use gpupool_control::node_controller::finding::UseReason;
+use gpupool_control::node_controller::index::{Action, Index, SETTLE, SETTLE_AT_MOST, WorkItem, WriteResult};
+use gpupool_control::node_controller::observed::ObservedNode;
+use gpupool_control::node_controller::patch;
 use gpupool_core::node_use::LABEL;
 use k8s_openapi::jiff::Timestamp;
 
@@ -15,22 +16,22 @@ const fn at(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn index_with(node: Node) -> Index {
+fn index_with(node: ObservedNode) -> Index {
     let mut index = Index::new(sandbox());
     index.reset(vec![node], at(0));
     index
 }
 
-fn labelled(label: &str) -> Node {
+fn labelled(label: &str) -> ObservedNode {
     Shape::labelled(label).with_cards(CARDS).node()
 }
 
-/// The node after the order's write, as the API server would answer.
-fn answer(order: &Order, version: u64) -> Outcome {
-    let Task::Write(write) = &order.task else { return Outcome::Told };
-    let mut node = patch::after(&order.node, write, Timestamp::UNIX_EPOCH);
+/// The node after the item's write, as the API server would answer.
+fn answer(item: &WorkItem, version: u64) -> WriteResult {
+    let Action::Write(write) = &item.action else { return WriteResult::EventRecorded };
+    let mut node = patch::after(&item.node, write, Timestamp::UNIX_EPOCH);
     node.version = version.to_string();
-    Outcome::Written(Box::new(node))
+    WriteResult::Written(Box::new(node))
 }
 
 /// Carries out everything that is due until nothing is.
@@ -38,15 +39,15 @@ fn drain(index: &mut Index, mut now: Duration) -> Duration {
     let mut version = 1_000_000;
     while let Some(due) = index.next_due() {
         now = now.max(due);
-        while let Some(order) = index.next(now) {
+        while let Some(item) = index.next_item(now) {
             version += 1;
-            index.done(&order, answer(&order, version), now);
+            index.finish(&item, answer(&item, version), now);
         }
     }
     now
 }
 
-fn relabelled(node: &Node, label: &str, version: u64) -> Node {
+fn relabelled(node: &ObservedNode, label: &str, version: u64) -> ObservedNode {
     let mut node = node.clone();
     node.labels.insert(LABEL.to_owned(), label.to_owned());
     node.version = version.to_string();
@@ -56,19 +57,19 @@ fn relabelled(node: &Node, label: &str, version: u64) -> Node {
 #[test]
 fn a_node_that_is_seen_for_the_first_time_is_due_at_once_and_only_once() {
     let mut index = index_with(labelled("container"));
-    assert!(index.next(at(0)).is_some());
-    assert!(index.next(at(0)).is_none(), "one write at a time");
+    assert!(index.next_item(at(0)).is_some());
+    assert!(index.next_item(at(0)).is_none(), "one write at a time");
     assert_eq!(index.next_due(), None);
 }
 
 #[test]
 fn what_happens_while_a_write_is_under_way_is_looked_at_when_it_has_ended() {
     let mut index = index_with(labelled("container"));
-    let order = index.next(at(0)).unwrap();
-    index.apply(relabelled(&order.node, "vm-vgpu", 5), at(10));
-    assert!(index.next(at(10_000)).is_none());
-    index.done(&order, Outcome::Outdated, at(10_000));
-    let next = index.next(index.next_due().unwrap()).unwrap();
+    let item = index.next_item(at(0)).unwrap();
+    index.apply(relabelled(&item.node, "vm-vgpu", 5), at(10));
+    assert!(index.next_item(at(10_000)).is_none());
+    index.finish(&item, WriteResult::Conflict, at(10_000));
+    let next = index.next_item(index.next_due().unwrap()).unwrap();
     assert_eq!(next.node.workload(), Some("vm-vgpu"));
 }
 
@@ -105,14 +106,14 @@ fn a_label_that_never_stands_still_is_acted_on_all_the_same() {
     let mut index = index_with(labelled("container"));
     let start = drain(&mut index, at(0));
     let node = index.nodes().next().unwrap().clone();
-    let mut orders = 0;
+    let mut items = 0;
     for round in 0..100 {
         let now = start + at(100 * round);
         let label = if round % 2 == 0 { "vm-vgpu" } else { "container" };
         index.apply(relabelled(&node, label, 2_000_000 + round), now);
-        orders += usize::from(index.next(now).is_some());
+        items += usize::from(index.next_item(now).is_some());
     }
-    assert_eq!(orders, 1, "the first of them waits for its outcome");
+    assert_eq!(items, 1, "the first of them waits for its result");
     assert!(at(100 * 100) > SETTLE_AT_MOST);
 }
 
@@ -122,8 +123,8 @@ fn what_fails_is_tried_again_later_and_later() {
     let mut now = at(0);
     let mut pauses = Vec::new();
     for _ in 0..12 {
-        let order = index.next(now).unwrap();
-        index.done(&order, Outcome::Failed, now);
+        let item = index.next_item(now).unwrap();
+        index.finish(&item, WriteResult::Failed, now);
         let due = index.next_due().unwrap();
         pauses.push(due.checked_sub(now).unwrap());
         now = due;
@@ -135,9 +136,9 @@ fn what_fails_is_tried_again_later_and_later() {
 #[test]
 fn a_pause_holds_whatever_events_come() {
     let mut index = index_with(labelled("container"));
-    let order = index.next(at(0)).unwrap();
-    index.done(&order, Outcome::Failed, at(0));
-    let mut node = order.node.clone();
+    let item = index.next_item(at(0)).unwrap();
+    index.finish(&item, WriteResult::Failed, at(0));
+    let mut node = item.node.clone();
     node.labels.insert("nvidia.com/gpu.product".to_owned(), "x".to_owned());
     node.version = "2".to_owned();
     index.apply(node, at(1));
@@ -151,9 +152,9 @@ fn somebody_who_undoes_every_write_is_not_raced_against() {
     let mut writes = 0;
     let mut version = 1;
     while now < at(60_000) {
-        if let Some(order) = index.next(now) {
+        if let Some(item) = index.next_item(now) {
             writes += 1;
-            index.done(&order, answer(&order, version + 1), now);
+            index.finish(&item, answer(&item, version + 1), now);
             version += 2;
             // Undone at once.
             let mut undone = labelled("container");
@@ -169,18 +170,18 @@ fn somebody_who_undoes_every_write_is_not_raced_against() {
 fn a_node_that_is_gone_from_a_listing_is_forgotten() {
     let mut index = index_with(labelled("container"));
     index.reset(Vec::new(), at(1));
-    assert!(index.next(at(1)).is_none() && index.counts() == (0, 0));
+    assert!(index.next_item(at(1)).is_none() && index.counts() == (0, 0));
 }
 
 #[test]
 fn the_outcome_for_an_earlier_node_of_the_same_name_says_nothing_about_the_new_one() {
     let mut index = index_with(labelled("container"));
-    let order = index.next(at(0)).unwrap();
+    let item = index.next_item(at(0)).unwrap();
     let mut anew = labelled("vm-vgpu");
     anew.uid = "another".to_owned();
     index.apply(anew, at(1));
-    index.done(&order, answer(&order, 1_000_000), at(2));
-    let next = index.next(at(2)).unwrap();
+    index.finish(&item, answer(&item, 1_000_000), at(2));
+    let next = index.next_item(at(2)).unwrap();
     assert_eq!((next.node.uid.as_str(), next.node.workload()), ("another", Some("vm-vgpu")));
 }
 
@@ -188,28 +189,28 @@ fn the_outcome_for_an_earlier_node_of_the_same_name_says_nothing_about_the_new_o
 fn what_has_no_condition_is_told_once_for_a_node() {
     let bare = || Shape::bare().foreign("nvidia.com/gpu", "4").node();
     let mut index = index_with(bare());
-    let order = index.next(at(0)).unwrap();
-    assert!(matches!(&order.task, Task::Tell(finding) if finding.reason == Reason::NoLabel));
-    index.done(&order, Outcome::Told, at(0));
-    index.wake_all(at(1));
-    assert!(index.next(at(1)).is_none());
+    let item = index.next_item(at(0)).unwrap();
+    assert!(matches!(&item.action, Action::RecordEvent(finding) if finding.reason == UseReason::NoLabel));
+    index.finish(&item, WriteResult::EventRecorded, at(0));
+    index.requeue_all(at(1));
+    assert!(index.next_item(at(1)).is_none());
 
     let mut index = index_with(bare());
-    index.has_been_told("n", "u", Reason::NoLabel);
-    assert!(index.next(at(0)).is_none(), "by another process, before");
+    index.event_was_recorded("n", "u", UseReason::NoLabel);
+    assert!(index.next_item(at(0)).is_none(), "by another process, before");
     let mut anew = bare();
     anew.uid = "another".to_owned();
     index.apply(anew, at(1));
-    assert!(index.next(at(1)).is_some());
+    assert!(index.next_item(at(1)).is_some());
 }
 
 #[test]
 fn other_settings_make_every_node_due() {
     let mut index = index_with(labelled("vm-vgpu"));
     let now = drain(&mut index, at(0));
-    index.set_cluster(sandbox(), now);
+    index.set_settings(sandbox(), now);
     assert_eq!(index.next_due(), None, "the same settings change nothing");
-    index.set_cluster(Cluster::default(), now);
+    index.set_settings(ClusterSettings::default(), now);
     let now = drain(&mut index, now);
     let node = index.nodes().next().unwrap().clone();
     assert_eq!(condition(&node), Some(("True", "LabelNotRead")));
@@ -219,7 +220,7 @@ fn other_settings_make_every_node_due() {
 mod histories {
     use std::collections::BTreeSet;
 
-    use gpupool_control::plan::plan;
+    use gpupool_control::node_controller::plan::plan;
     use gpupool_core::quantity::Quantity;
     use proptest::prelude::*;
 
@@ -281,9 +282,9 @@ mod histories {
 
     /// An API server with one node, and a controller.
     struct World {
-        node: Node,
+        node: ObservedNode,
         version: u64,
-        cluster: Cluster,
+        cluster: ClusterSettings,
         index: Index,
         now: Duration,
         /// Names that this controller wrote and nobody wrote over since.
@@ -332,8 +333,8 @@ mod histories {
                     self.ours.clear();
                 }
                 Happening::Flag(enabled) => {
-                    self.cluster = Cluster { enabled: *enabled, ..sandbox() };
-                    self.index.set_cluster(self.cluster.clone(), self.now);
+                    self.cluster = ClusterSettings { enabled: *enabled, ..sandbox() };
+                    self.index.set_settings(self.cluster.clone(), self.now);
                 }
                 Happening::Deliver => self.index.apply(self.node.clone(), self.now),
                 Happening::Work => self.work(true, true),
@@ -354,23 +355,23 @@ mod histories {
             self.changed();
         }
 
-        /// Gives out one order, if one is due.
+        /// Gives out one item, if one is due.
         fn work(&mut self, reaches: bool, answers: bool) {
-            let Some(order) = self.index.next(self.now) else { return };
-            let outcome = match &order.task {
-                _ if !reaches => Outcome::Failed,
-                Task::Tell(_) => Outcome::Told,
-                Task::Write(_) if order.node.version != self.node.version => Outcome::Outdated,
-                Task::Write(write) => {
+            let Some(item) = self.index.next_item(self.now) else { return };
+            let result = match &item.action {
+                _ if !reaches => WriteResult::Failed,
+                Action::RecordEvent(_) => WriteResult::EventRecorded,
+                Action::Write(_) if item.node.version != self.node.version => WriteResult::Conflict,
+                Action::Write(write) => {
                     self.write(write);
-                    Outcome::Written(Box::new(self.node.clone()))
+                    WriteResult::Written(Box::new(self.node.clone()))
                 }
             };
-            let outcome = if answers { outcome } else { Outcome::Failed };
-            self.index.done(&order, outcome, self.now);
+            let result = if answers { result } else { WriteResult::Failed };
+            self.index.finish(&item, result, self.now);
         }
 
-        fn write(&mut self, write: &Write) {
+        fn write(&mut self, write: &NodeWrite) {
             let before = self.node.clone();
             self.node = patch::after(&before, write, Timestamp::UNIX_EPOCH);
             self.changed();

@@ -1,7 +1,9 @@
 //! The share policy's steps: they come to an end, and what they did can be undone.
 
-use gpupool_control::observed::Node;
-use gpupool_control::plan::{Cluster, Write, plan};
+use gpupool_control::ClusterSettings;
+use gpupool_control::node_controller::NodeWrite;
+use gpupool_control::node_controller::observed::ObservedNode;
+use gpupool_control::node_controller::plan::plan;
 use gpupool_core::quantity::Quantity;
 use gpupool_core::sharing::names::POLICY_LABEL;
 use gpupool_core::sharing::{Load, Reserved};
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::settle;
 
 /// A node with two cards; run by a kubelet, or with its cards named in an annotation.
-fn node(kubelet: bool, policy: Option<&str>) -> Node {
+fn node(kubelet: bool, policy: Option<&str>) -> ObservedNode {
     let amounts =
         json!({ "cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "2" });
     let mut annotations = json!({});
@@ -28,7 +30,7 @@ fn node(kubelet: bool, policy: Option<&str>) -> Node {
         "status": { "capacity": amounts, "allocatable": amounts, "nodeInfo": node_info(version) },
     }))
     .unwrap();
-    Node { load: Some(Load::default()), ..Node::of(&object) }
+    ObservedNode { load: Some(Load::default()), ..ObservedNode::of(&object) }
 }
 
 fn node_info(version: &str) -> Value {
@@ -38,70 +40,73 @@ fn node_info(version: &str) -> Value {
     })
 }
 
-fn asking(mut node: Node, policy: Option<&str>) -> Node {
-    node.share.label = policy.map(str::to_owned);
+fn asking(mut node: ObservedNode, policy: Option<&str>) -> ObservedNode {
+    node.sharing.label = policy.map(str::to_owned);
     node
 }
 
-fn cpu(node: &Node) -> String {
-    node.share.allocatable.amount(Reserved::Cpu).to_string()
+fn cpu(node: &ObservedNode) -> String {
+    node.sharing.allocatable.amount(Reserved::Cpu).to_string()
 }
 
 #[test]
 fn marks_come_before_the_status_and_both_once() {
     for kubelet in [false, true] {
-        let (writes, after, _) = settle(node(kubelet, Some("static")), &Cluster::default());
-        assert!(matches!(&writes[..], [Write::Marks(_), Write::Share(_)]), "{writes:?}");
-        assert_eq!(after.share.marks.policy.as_deref(), Some("static"));
+        let (writes, after, _) = settle(node(kubelet, Some("static")), &ClusterSettings::default());
+        assert!(
+            matches!(&writes[..], [NodeWrite::SharingMetadata(_), NodeWrite::SharingStatus(_)]),
+            "{writes:?}"
+        );
+        assert_eq!(after.sharing.metadata.policy.as_deref(), Some("static"));
         assert_eq!(cpu(&after), "28");
         // Percentages of a node with a kubelet are its device plugins'.
-        assert_eq!(after.share.percentages[0].len(), if kubelet { 0 } else { 2 });
+        assert_eq!(after.sharing.percentages[0].len(), if kubelet { 0 } else { 2 });
     }
 }
 
 #[test]
 fn a_card_that_is_lost_counts_in_capacity_and_not_in_allocatable() {
-    let (_, mut shared, _) = settle(node(false, Some("share-pool")), &Cluster::default());
-    let amounts = |node: &Node| {
-        let lists = node.share.percentages.clone();
+    let (_, mut shared, _) = settle(node(false, Some("share-pool")), &ClusterSettings::default());
+    let amounts = |node: &ObservedNode| {
+        let lists = node.sharing.percentages.clone();
         lists.map(|list| list.into_values().map(|one| one.to_string()).collect::<Vec<_>>())
     };
     assert_eq!(amounts(&shared), [["200", "200"], ["200", "200"]]);
-    shared.share.pool_cards = Some(
+    shared.sharing.pool_cards = Some(
         r#"[{"uuid":"GPU-a","index":0,"healthy":true},{"uuid":"GPU-b","index":1,"healthy":false}]"#
             .to_owned(),
     );
-    let (_, after, _) = settle(shared, &Cluster::default());
+    let (_, after, _) = settle(shared, &ClusterSettings::default());
     assert_eq!(amounts(&after), [["200", "200"], ["100", "100"]]);
     assert_eq!(cpu(&after), "28");
 }
 
 #[test]
 fn nothing_is_decided_while_the_pods_are_not_known() {
-    let unknown = Node { load: None, ..node(true, Some("static")) };
-    assert_eq!(plan(&unknown, &Cluster::default()).write, None);
+    let unknown = ObservedNode { load: None, ..node(true, Some("static")) };
+    assert_eq!(plan(&unknown, &ClusterSettings::default()).write, None);
 }
 
 #[test]
 fn a_node_that_never_heard_of_sharing_gets_nothing() {
     for kubelet in [false, true] {
-        assert_eq!(plan(&node(kubelet, None), &Cluster::default()).write, None);
+        assert_eq!(plan(&node(kubelet, None), &ClusterSettings::default()).write, None);
     }
 }
 
 #[test]
 fn a_mark_that_somebody_spoilt_is_put_right() {
-    let (_, good, _) = settle(node(false, Some("share-pool")), &Cluster::default());
+    let (_, good, _) = settle(node(false, Some("share-pool")), &ClusterSettings::default());
     for spoil in [
-        |node: &mut Node| node.share.marks.policy = Some("static".to_owned()),
-        |node: &mut Node| node.share.marks.policy = None,
-        |node: &mut Node| node.share.marks.qos = Some("rubbish".to_owned()),
-        |node: &mut Node| node.share.marks.reserved = None,
+        |node: &mut ObservedNode| node.sharing.metadata.policy = Some("static".to_owned()),
+        |node: &mut ObservedNode| node.sharing.metadata.policy = None,
+        |node: &mut ObservedNode| node.sharing.metadata.qos = Some("rubbish".to_owned()),
+        |node: &mut ObservedNode| node.sharing.metadata.reserved = None,
     ] {
         let mut spoilt = good.clone();
         spoil(&mut spoilt);
-        let (_, after, _) = settle(spoilt, &Cluster::default());
-        assert_eq!(after.share, good.share);
+        let (_, after, _) = settle(spoilt, &ClusterSettings::default());
+        assert_eq!(after.sharing, good.sharing);
     }
 }
 
@@ -109,30 +114,30 @@ fn a_mark_that_somebody_spoilt_is_put_right() {
 fn sharing_begins_again_when_the_kubelet_has_stopped_offering_what_was_shared() {
     let mut again = node(true, Some("share-pool"));
     let offered = [("alibabacloud.com/gpu-core.percentage".to_owned(), Quantity::whole_units(200))];
-    again.share.percentages[1] = offered.into();
-    assert_eq!(plan(&again, &Cluster::default()).write, None);
-    again.share.percentages[1].values_mut().for_each(|amount| *amount = Quantity::whole_units(0));
-    let (_, after, _) = settle(again, &Cluster::default());
-    assert_eq!(after.share.marks.policy.as_deref(), Some("share-pool"));
+    again.sharing.percentages[1] = offered.into();
+    assert_eq!(plan(&again, &ClusterSettings::default()).write, None);
+    again.sharing.percentages[1].values_mut().for_each(|amount| *amount = Quantity::whole_units(0));
+    let (_, after, _) = settle(again, &ClusterSettings::default());
+    assert_eq!(after.sharing.metadata.policy.as_deref(), Some("share-pool"));
 }
 
 #[test]
 fn a_refusal_is_told_once() {
     let mut busy = node(true, Some("share-pool"));
     busy.load = Some(Load { exclusive: ["a/b".to_owned()].into(), ..Load::default() });
-    let (writes, after, _) = settle(busy, &Cluster::default());
-    let told: Vec<_> = writes.iter().filter_map(Write::told).collect();
+    let (writes, after, _) = settle(busy, &ClusterSettings::default());
+    let told: Vec<_> = writes.iter().filter_map(NodeWrite::event).collect();
     assert_eq!(
         told,
         [("ExclusivePodsOnNode", "pod a/b asks for whole cards on the node: delete or move it first")]
     );
-    assert_eq!(plan(&after, &Cluster::default()).write, None);
+    assert_eq!(plan(&after, &ClusterSettings::default()).write, None);
     // Another pod is in the way now: the condition says so, and no second Event.
     let mut other = after;
     other.load = Some(Load { exclusive: ["a/c".to_owned()].into(), ..Load::default() });
-    let (writes, after, _) = settle(other, &Cluster::default());
-    assert!(writes.len() == 1 && writes[0].told().is_none(), "{writes:?}");
-    assert!(after.share.conditions[0].as_ref().unwrap().message.contains("a/c"));
+    let (writes, after, _) = settle(other, &ClusterSettings::default());
+    assert!(writes.len() == 1 && writes[0].event().is_none(), "{writes:?}");
+    assert!(after.sharing.conditions[0].as_ref().unwrap().message.contains("a/c"));
 }
 
 fn policy() -> impl Strategy<Value = Option<&'static str>> {
@@ -146,7 +151,7 @@ proptest! {
         reserve in any::<bool>(),
         asked in prop::collection::vec((policy(), any::<bool>(), any::<bool>()), 1..6),
     ) {
-        let cluster = Cluster { no_reservation: !reserve, ..Cluster::default() };
+        let cluster = ClusterSettings { no_reservation: !reserve, ..ClusterSettings::default() };
         let first = node(kubelet, None);
         let mut now = first.clone();
         for (policy, exclusive, shared) in asked {
@@ -155,16 +160,16 @@ proptest! {
             load.exclusive.extend(exclusive.then(|| "a/whole".to_owned()));
             load.shared.extend(shared.then(|| "a/shared".to_owned()));
             now.load = Some(load);
-            let before = now.share.marks.policy.clone();
+            let before = now.sharing.metadata.policy.clone();
             now = settle(now, &cluster).1;
             if shared && before.is_some() {
-                prop_assert_eq!(&now.share.marks.policy, &before);
+                prop_assert_eq!(&now.sharing.metadata.policy, &before);
             }
-            let lowered = now.share.marks.policy.is_some() && reserve;
+            let lowered = now.sharing.metadata.policy.is_some() && reserve;
             prop_assert_eq!(cpu(&now), if lowered { "28" } else { "32" });
         }
         now.load = Some(Load::default());
         let after = settle(asking(now, None), &cluster).1;
-        prop_assert_eq!(&after.share, &first.share);
+        prop_assert_eq!(&after.sharing, &first.sharing);
     }
 }

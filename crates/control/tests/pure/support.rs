@@ -1,9 +1,11 @@
 //! Nodes for the tests of decisions, written as the API server would show them.
 
-use gpupool_control::observed::Node;
-use gpupool_control::ownership::FIELD_MANAGER;
-use gpupool_control::patch;
-use gpupool_control::plan::{Cluster, Plan, Write, plan};
+use gpupool_control::ClusterSettings;
+use gpupool_control::FIELD_MANAGER;
+use gpupool_control::node_controller::NodeWrite;
+use gpupool_control::node_controller::observed::ObservedNode;
+use gpupool_control::node_controller::patch;
+use gpupool_control::node_controller::plan::{Plan, plan};
 use gpupool_core::node_use::LABEL;
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use k8s_openapi::jiff::Timestamp;
@@ -19,8 +21,8 @@ pub(crate) const OFFERED: [(&str, &str, &str); 3] = [
     ("vm-vgpu", "nvidia.com/NVIDIA_A10-12Q", "4"),
 ];
 
-pub(crate) fn sandbox() -> Cluster {
-    Cluster { enabled: true, ..Cluster::default() }
+pub(crate) fn sandbox() -> ClusterSettings {
+    ClusterSettings { enabled: true, ..ClusterSettings::default() }
 }
 
 /// A node named n with uid u, to be filled in.
@@ -59,7 +61,7 @@ impl Shape {
         self.with(name, amount, FIELD_MANAGER)
     }
 
-    pub(crate) fn node(&self) -> Node {
+    pub(crate) fn node(&self) -> ObservedNode {
         let amounts: Map<String, Value> =
             self.resources.iter().map(|(name, amount, _)| (name.clone(), json!(amount))).collect();
         let mut labels = Map::new();
@@ -82,7 +84,7 @@ impl Shape {
             },
         }))
         .unwrap();
-        Node::of(&node)
+        ObservedNode::of(&node)
     }
 }
 
@@ -96,7 +98,7 @@ fn managed(name: &str, by: &str) -> Value {
 }
 
 /// Carries out step after step until nothing is left to do: the writes, the node, and what is left to tell.
-pub(crate) fn settle(node: Node, cluster: &Cluster) -> (Vec<Write>, Node, Plan) {
+pub(crate) fn settle(node: ObservedNode, cluster: &ClusterSettings) -> (Vec<NodeWrite>, ObservedNode, Plan) {
     let (mut node, mut writes) = (node, Vec::new());
     loop {
         let next = plan(&node, cluster);
@@ -108,15 +110,15 @@ pub(crate) fn settle(node: Node, cluster: &Cluster) -> (Vec<Write>, Node, Plan) 
 }
 
 /// Names with their amounts, as they stand in allocatable.
-pub(crate) fn advertised(node: &Node) -> Vec<(String, String)> {
+pub(crate) fn advertised(node: &ObservedNode) -> Vec<(String, String)> {
     node.advertised().into_iter().map(|(name, amount)| (name, amount.to_string())).collect()
 }
 
 /// Status and reason of the condition.
-pub(crate) fn condition(node: &Node) -> Option<(&str, &str)> {
+pub(crate) fn condition(node: &ObservedNode) -> Option<(&str, &str)> {
     node.condition.as_ref().map(|condition| (condition.status.as_str(), condition.reason.as_str()))
 }
 
-pub(crate) fn message(node: &Node) -> &str {
+pub(crate) fn message(node: &ObservedNode) -> &str {
     node.condition.as_ref().map_or("", |condition| condition.message.as_str())
 }

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use gpupool_control::plan::{Cluster, Source};
-use gpupool_control::{Config, MetricsPage, Serving, dry_run};
+use gpupool_control::{ClusterSettings, ControlConfig, MetricsPage, Serving, SettingsSource, dry_run};
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::node_use::operands::Mode;
 use gpupool_core::sharing::names::CONTROL;
@@ -104,8 +103,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             None => None,
         };
-        let config = Config {
-            cluster: args.settings(),
+        let config = ControlConfig {
+            settings: args.settings(),
             identity: identity(),
             lease_namespace: args.lease_namespace,
             lease_name: args.lease_name,
@@ -119,15 +118,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    fn settings(&self) -> Cluster {
-        Cluster {
+    fn settings(&self) -> ClusterSettings {
+        ClusterSettings {
             enabled: self.sandbox_workloads,
             default_workload: Some(self.default_workload.value().to_owned()),
             mode: match self.sandbox_mode {
                 SandboxModeOption::Kubevirt => Mode::Kubevirt,
                 SandboxModeOption::Kata => Mode::Kata,
             },
-            source: Source::CommandLine,
+            source: SettingsSource::CommandLine,
             rules: self.rules.into(),
             manage_operands: self.manage_operands,
             no_reservation: self.no_reservation,

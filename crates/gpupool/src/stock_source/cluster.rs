@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gpupool_control::{Listed, list};
+use gpupool_control::{ListedKind, list};
 use gpupool_core::stock::{Stock, StockPod};
 use gpupool_dump::stock::{read_nodes, read_pods};
 
@@ -41,9 +41,10 @@ impl StockArgs {
         runtime.block_on(async {
             let client = self.cluster.access().connect().await?;
             let mut nodes = Vec::new();
-            list(&client, Listed::Nodes, |page| read_nodes(page.as_bytes(), |node| nodes.push(node))).await?;
+            list(&client, ListedKind::Nodes, |page| read_nodes(page.as_bytes(), |node| nodes.push(node)))
+                .await?;
             let mut stock = Stock::of(nodes);
-            list(&client, Listed::Pods, |page| {
+            list(&client, ListedKind::Pods, |page| {
                 read_pods(page.as_bytes(), |pod| {
                     for_each_pod(&pod);
                     stock.add(&pod);

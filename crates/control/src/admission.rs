@@ -1,0 +1,124 @@
+//! Admission: what the API server asks before it stores a pod, a pod template or a node.
+//!
+//! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered and
+//! nobody else is asked, so every replica answers alike. A question that cannot be understood lets the object through:
+//! where sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held up.
+
+mod affinity;
+mod nodes;
+mod pod_template;
+mod pods;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Json, State};
+use axum::routing::post;
+use kube::core::DynamicObject;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use serde_json::Value;
+use tracing::{info, warn};
+
+use pod_template::TemplateKind;
+use pods::Review;
+
+type ReviewRequest = Json<AdmissionReview<DynamicObject>>;
+type ReviewResponse = Json<AdmissionReview<DynamicObject>>;
+
+/// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself.
+pub fn router(namespace: &str) -> Router {
+    let own: Arc<str> = format!("system:serviceaccount:{namespace}:").into();
+    Router::new()
+        .route("/mutate/pods", post(mutate_pods))
+        .route("/mutate/exclusive", post(mutate_exclusive))
+        .route("/validate/pods", post(validate_pods))
+        .route("/mutate/nodes", post(mutate_nodes))
+        .with_state(own)
+}
+
+async fn mutate_pods(Json(asked): ReviewRequest) -> ReviewResponse {
+    answer(asked, |request, response| match Review::of(request).share() {
+        Ok(after) => changed(response, request.object, &after),
+        Err(refusal) => refused(response, request, &refusal.to_string()),
+    })
+}
+
+async fn mutate_exclusive(Json(asked): ReviewRequest) -> ReviewResponse {
+    answer(asked, |request, response| changed(response, request.object, &Review::of(request).keep_off()))
+}
+
+async fn validate_pods(State(own): State<Arc<str>>, Json(asked): ReviewRequest) -> ReviewResponse {
+    answer(asked, |request, response| {
+        let by_gpupool = request.user.starts_with(&*own);
+        match Review::of(request).validate(by_gpupool) {
+            Ok(()) => response,
+            Err(refusal) => refused(response, request, &refusal.to_string()),
+        }
+    })
+}
+
+async fn mutate_nodes(Json(asked): ReviewRequest) -> ReviewResponse {
+    answer(asked, |request, response| {
+        changed(response, request.object, &nodes::reserve(request.object, request.old))
+    })
+}
+
+/// What matters of a question.
+struct ReviewQuestion<'a> {
+    kind: Option<TemplateKind>,
+    user: &'a str,
+    object: &'a Value,
+    old: Option<&'a Value>,
+    /// What it is about, for the log.
+    what: String,
+}
+
+impl<'a> Review<'a> {
+    fn of(question: &ReviewQuestion<'a>) -> Self {
+        // Of an unknown kind nothing is found, and so nothing is changed.
+        let kind = question.kind.unwrap_or_default();
+        Review { kind, object: question.object, old: question.old }
+    }
+}
+
+fn answer(
+    asked: AdmissionReview<DynamicObject>,
+    reply: impl FnOnce(&ReviewQuestion<'_>, AdmissionResponse) -> AdmissionResponse,
+) -> ReviewResponse {
+    let request: AdmissionRequest<DynamicObject> = match asked.try_into() {
+        Ok(request) => request,
+        Err(failure) => return Json(AdmissionResponse::invalid(failure).into_review()),
+    };
+    let response = AdmissionResponse::from(&request);
+    let json =
+        |object: &Option<DynamicObject>| object.as_ref().and_then(|one| serde_json::to_value(one).ok());
+    let (Some(object), old) = (json(&request.object), json(&request.old_object)) else {
+        return Json(response.into_review());
+    };
+    let (namespace, name) = (request.namespace.as_deref().unwrap_or_default(), &request.name);
+    let question = ReviewQuestion {
+        kind: TemplateKind::of(&request.kind.kind),
+        user: request.user_info.username.as_deref().unwrap_or_default(),
+        object: &object,
+        old: old.as_ref(),
+        what: format!("{} {namespace}/{name}", request.kind.kind),
+    };
+    Json(reply(&question, response).into_review())
+}
+
+/// The answer that turns the object into another.
+fn changed(response: AdmissionResponse, before: &Value, after: &Value) -> AdmissionResponse {
+    if before == after {
+        return response;
+    }
+    let through = response.clone();
+    response.with_patch(json_patch::diff(before, after)).unwrap_or_else(|failure| {
+        warn!(%failure, "cannot write a patch; the object goes through as it is");
+        through
+    })
+}
+
+fn refused(response: AdmissionResponse, question: &ReviewQuestion<'_>, sentence: &str) -> AdmissionResponse {
+    info!(object = question.what, user = question.user, "refused: {sentence}");
+    response.deny(sentence)
+}

@@ -1,0 +1,92 @@
+//! Puts the process together: leader election, what is followed, what is served, and the node controller.
+
+use axum::Router;
+use axum::routing::get;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::warn;
+
+use crate::admission;
+use crate::cluster_policy;
+use crate::extender::Extender;
+use crate::leader_election::{Candidate, keep_pod_label};
+use crate::metrics::{Metrics, MetricsPage};
+use crate::node_controller::NodeController;
+use crate::serving::Serving;
+use crate::settings::ClusterSettings;
+
+/// Requests for figures that may wait.
+const SNAPSHOT_REQUESTS: usize = 4;
+
+/// What the command line says.
+#[derive(Debug)]
+pub struct ControlConfig {
+    /// Settings; those about sandbox workloads hold where there is no `ClusterPolicy`.
+    pub settings: ClusterSettings,
+    /// Who this process is. Must differ between processes of one cluster.
+    pub identity: String,
+    /// The namespace of the Lease; else the client's own.
+    pub lease_namespace: Option<String>,
+    /// The Lease by which controllers agree who of them writes.
+    pub lease_name: String,
+    /// The page with figures, if one is wanted.
+    pub metrics: Option<MetricsPage>,
+    /// This process's own pod, by its name in the client's namespace, to say there whether it leads.
+    pub pod: Option<String>,
+    /// The HTTPS server for admission and the scheduler, if one is wanted.
+    pub serving: Option<Serving>,
+}
+
+/// Runs the controller until `stop` says true. It outlives any absence of the API server.
+pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Receiver<bool>) {
+    let namespace = config.lease_namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let (candidate, leading) = Candidate::new(leases, config.lease_name, config.identity.clone());
+    let (stop_candidate, candidate_stops) = watch::channel(false);
+    let mut election = JoinSet::new();
+    election.spawn(candidate.run(candidate_stops));
+
+    let (policies_in, policies) = watch::channel(None);
+    let mut side_trequests = JoinSet::new();
+    side_trequests.spawn(cluster_policy::follow(client.clone(), policies_in));
+    let metrics = Metrics::new();
+    let (requests_in, requests) = mpsc::channel(SNAPSHOT_REQUESTS);
+    if let Some(page) = config.metrics {
+        let metrics = metrics.clone();
+        side_trequests.spawn(async move {
+            if let Err(failure) = page.serve(metrics, requests_in).await {
+                warn!(%failure, "the metrics page has ended");
+            }
+        });
+    }
+    if let Some(pod) = config.pod {
+        side_trequests.spawn(keep_pod_label(Api::default_namespaced(client.clone()), pod, leading.clone()));
+    }
+    let mut servers = JoinSet::new();
+    if let Some(serving) = config.serving {
+        let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
+        let extender = Extender::new(client.clone(), leading.clone());
+        side_trequests.spawn(extender.clone().follow());
+        let routes = routes(&extender, &serving.settings.namespace);
+        servers.spawn(async move { serving.run(&client, leading, routes, stop).await });
+    }
+    let controller =
+        NodeController::new(client, config.settings, &config.identity, metrics, policies, leading);
+    controller.run(requests, stop).await;
+    while servers.join_next().await.is_some() {}
+    // The lease is given up last: whoever takes over must not meet writes of ours.
+    let _ = stop_candidate.send(true);
+    if let Some(Err(failure)) = election.join_next().await {
+        warn!(%failure, "the election ended badly");
+    }
+}
+
+/// All that is answered over HTTPS.
+fn routes(extender: &Extender, namespace: &str) -> Router {
+    Router::new()
+        .route("/ready", get(|| async { "ok\n" }))
+        .merge(admission::router(namespace))
+        .nest("/extender", extender.router())
+}

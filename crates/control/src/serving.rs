@@ -1,0 +1,136 @@
+//! The HTTPS server: admission and the scheduler extender answer behind it.
+//!
+//! It knows nothing of what is asked; a router comes in. Its certificate is made, renewed and made known by
+//! [`rotation`] while it serves.
+
+mod credentials;
+mod rotation;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum_server::Handle;
+use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+pub use credentials::CertificateLifetimes;
+use credentials::Credentials;
+use rotation::CertificateRotation;
+
+/// A review carries an object and how it was before, each of at most the 1.5 MiB that etcd takes; an extender's question
+/// the names of all nodes.
+const LARGEST_BODY: usize = 16 << 20;
+/// How long answers under way may take when the process is asked to end.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// What the command line says about it.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it listens. Connections are taken from the moment on at which there is a certificate.
+    pub listener: TcpListener,
+    /// The rest.
+    pub settings: ServingSettings,
+}
+
+/// Under which names it serves, and where its certificate is kept.
+#[derive(Clone, Debug)]
+pub struct ServingSettings {
+    /// Names and addresses in the certificate: whoever asks under another one refuses the answer.
+    pub names: Vec<String>,
+    /// The namespace of the Secret.
+    pub namespace: String,
+    /// The name of the Secret.
+    pub secret: String,
+    /// The name of both webhook configurations, which are told which authority to trust.
+    pub webhooks: String,
+    /// For how long certificates are good.
+    pub lifetimes: CertificateLifetimes,
+}
+
+impl Serving {
+    /// Opens the address. The certificate is for the names of the Service `service` in the namespace, for this machine's
+    /// loopback, for the address itself where it is a certain one, and for `names`.
+    pub fn open(address: SocketAddr, service: &str, namespace: &str, names: &[String]) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let mut all: Vec<String> = ["", ".cluster.local"]
+            .iter()
+            .map(|domain| format!("{service}.{namespace}.svc{domain}"))
+            .collect();
+        all.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+        let ip: IpAddr = address.ip();
+        all.extend((!ip.is_unspecified() && !ip.is_loopback()).then(|| ip.to_string()));
+        all.extend(names.iter().cloned());
+        let settings = ServingSettings {
+            names: all,
+            namespace: namespace.to_owned(),
+            secret: format!("{service}-certificate"),
+            webhooks: service.to_owned(),
+            lifetimes: CertificateLifetimes::default(),
+        };
+        Ok(Self { listener, settings })
+    }
+
+    /// Serves until `stop` says true.
+    pub(crate) async fn run(
+        self,
+        client: &kube::Client,
+        leading: watch::Receiver<bool>,
+        router: Router,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let (rotation, mut credentials) = CertificateRotation::new(client, self.settings, leading);
+        let mut keeping = JoinSet::new();
+        keeping.spawn(rotation.run());
+        let tls = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            tls = first(&mut credentials) => tls,
+        };
+        let Some(tls) = tls else { return };
+        keeping.spawn(reload(credentials, tls.clone()));
+        let handle = Handle::new();
+        let control = handle.control();
+        keeping.spawn(async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+            control.graceful_shutdown(Some(LAST_ANSWERS));
+        });
+        let address = self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+        info!(address, "serving");
+        let router = router.layer(DefaultBodyLimit::max(LARGEST_BODY));
+        let served = match from_tcp_rustls(self.listener, tls) {
+            Ok(server) => server.handle(handle).serve(router.into_make_service()).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = served {
+            warn!(%failure, "the server has ended");
+        }
+    }
+}
+
+/// Waits for credentials that can be used.
+async fn first(credentials: &mut watch::Receiver<Option<Credentials>>) -> Option<RustlsConfig> {
+    loop {
+        credentials.changed().await.ok()?;
+        let Some(now) = credentials.borrow_and_update().clone() else { continue };
+        match RustlsConfig::from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
+            Ok(tls) => return Some(tls),
+            Err(failure) => warn!(%failure, "cannot serve with the certificate in the Secret"),
+        }
+    }
+}
+
+/// Connections that are open keep the certificate that they began with.
+async fn reload(mut credentials: watch::Receiver<Option<Credentials>>, tls: RustlsConfig) {
+    while credentials.changed().await.is_ok() {
+        let Some(now) = credentials.borrow_and_update().clone() else { continue };
+        match tls.reload_from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
+            Ok(()) => info!("serving with a new certificate"),
+            Err(failure) => warn!(%failure, "cannot serve with the new certificate; the old one stays"),
+        }
+    }
+}
