@@ -104,7 +104,10 @@ fn every_page_is_in_the_index_of_the_book() {
     let index = read(&docs.join("SUMMARY.md"));
     for page in files(&docs, ".md") {
         let name = page.strip_prefix(&docs).unwrap().to_string_lossy().into_owned();
-        assert!(name == "SUMMARY.md" || index.contains(&format!("]({name})")), "docs/SUMMARY.md lacks {name}");
+        assert!(
+            name == "SUMMARY.md" || index.contains(&format!("]({name})")),
+            "docs/SUMMARY.md lacks {name}"
+        );
     }
 }
 
