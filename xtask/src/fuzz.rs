@@ -58,7 +58,7 @@ struct Hunt<'a> {
 
 /// Feeds broken input until the time is over; 1 when something was found.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let program = gpupool_dist::build()?.join("bin/gpupool");
+    let program = gpupool_dist::given_or_built()?.join("bin/gpupool");
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     println!("seed {seed}, {} s", options.seconds);
     let limit = Rlimit { current: Some(MOST_MEMORY), ..getrlimit(Resource::As) };
