@@ -13,7 +13,7 @@ use tokio_seqpacket::ancillary::OwnedAncillaryMessage;
 
 use crate::control::{self, Assembler, LONGEST_REQUEST, Piece, RefusalReason, RefusedReply, Reply, Request};
 use crate::driver::{ConnectionId, Frame, Input};
-use crate::kubernetes::Inquiries;
+use crate::inquiry::Inquiries;
 
 /// Room for a header and more descriptors than anybody has a reason to send. What does not fit is closed unseen.
 const ANCILLARY: usize = 64;

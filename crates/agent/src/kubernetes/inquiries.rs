@@ -1,58 +1,19 @@
-//! A program calls whose pod nobody has told of yet: the watch lags behind. The API server is asked, and the program
-//! waits a moment.
+//! The API server is asked for the pods of programs that wait to be known.
 
 use std::time::Duration;
 
-use gpupool_core::pool::PodId;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::pod::{PodNews, PodOnNode};
 use super::pod_watch::on_node;
 use crate::driver::{Input, say};
-
-/// How long a program waits at most. The shim waits longer for its welcome, and so reads what it is refused with.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::inquiry::{Inbox, Inquiry};
+use crate::pod::{PodNews, PodOnNode};
 
 /// Between two lists: however many strangers call, the API server is not flooded.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Inquiries that may wait.
-const QUEUE: usize = 64;
-
-struct Inquiry {
-    pod: PodId,
-    answered: oneshot::Sender<()>,
-}
-
-/// Where to ask for a pod.
-#[derive(Debug, Clone)]
-pub(crate) struct Inquiries(mpsc::Sender<Inquiry>);
-
-/// The other end.
-pub(super) struct Inbox(mpsc::Receiver<Inquiry>);
-
-/// Both ends.
-pub(super) fn channel() -> (Inquiries, Inbox) {
-    let (ask, asked) = mpsc::channel(QUEUE);
-    (Inquiries(ask), Inbox(asked))
-}
-
-impl Inquiries {
-    /// Waits until the driver has heard of the pod, or nobody can say anything about it.
-    pub(crate) async fn ask_for(&self, pod: PodId) {
-        let (answered, answer) = oneshot::channel();
-        let asking = async {
-            if self.0.send(Inquiry { pod, answered }).await.is_ok() {
-                // Without an answer the driver decides by what it knows.
-                let _ = answer.await;
-            }
-        };
-        let _ = tokio::time::timeout(PATIENCE, asking).await;
-    }
-}
 
 impl Inbox {
     /// Answers until the agent goes down. Everybody who asks meanwhile is answered by the same list.
