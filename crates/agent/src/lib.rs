@@ -18,6 +18,8 @@ mod cgroup;
 pub mod control;
 mod core_limit;
 mod driver;
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod inquiry;
 mod journal;

@@ -4,7 +4,7 @@
 //! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
 //! before everything else.
 
-mod conversation;
+pub(crate) mod conversation;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
