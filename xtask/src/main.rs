@@ -3,16 +3,21 @@
 //! This room starts other programs and reads what they print. It knows how the project is built, laid out and
 //! measured; it takes no decision of the product and no other room knows it.
 
+mod test;
+
 mod bench;
 mod clients;
 mod cluster;
+mod dependencies;
 mod device_check;
 mod fuzz;
 mod lab;
-mod setup;
 mod soak;
+
+mod machine;
+mod setup;
+
 mod step;
-mod test;
 
 use std::process::ExitCode;
 
@@ -59,7 +64,7 @@ enum Task {
     },
     /// Kills what 20 pods on 4 cards depend on, for ten minutes, on real kubelets; watches the cards all along.
     Soak(soak::Options),
-    /// Feeds broken dumps to `gpupool check-config` and reports what it should not have answered.
+    /// Feeds broken input to every decoder and reports what is answered wrongly.
     Fuzz(fuzz::Options),
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpupool_core::pool::{self, Action, CardUuid, PodId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::kubernetes::PodRef;
+use crate::pod::PodRef;
 use crate::procfs::ProcessKey;
 use crate::shared_memory::Inode;
 

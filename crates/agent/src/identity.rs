@@ -2,7 +2,7 @@
 //!
 //! Nothing that a process says about itself is believed, neither its words nor its environment. Standalone, a
 //! process belongs to the nearest of its ancestors that the agent knows; in a cluster its cgroup says it
-//! (`crate::kubernetes::cgroup`).
+//! (`crate::cgroup`).
 
 use std::collections::BTreeMap;
 

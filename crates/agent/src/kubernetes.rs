@@ -11,8 +11,7 @@
 //! ```
 
 mod cdi;
-pub(crate) mod cgroup;
-mod inquiry;
+mod inquiries;
 mod node;
 mod outage;
 mod plugin;
@@ -30,14 +29,12 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
 pub use cdi::InstallError;
-pub(crate) use cgroup::Cgroups;
-pub(crate) use inquiry::Inquiries;
 pub use node::Terms;
 pub use plugin::KUBELET_DIRECTORY;
-pub(crate) use pod::{Asks, PodNews, PodOnNode, PodRef, TurnedAway};
-pub(crate) use report::Notice;
 
 use crate::driver::{Cluster, Input, say};
+use crate::inquiry::{self, Inquiries};
+use crate::notice::Notice;
 use node::{Known, NodeWatch};
 use pod_watch::Seen;
 

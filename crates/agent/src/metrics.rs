@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::control::HoldStatus;
-use crate::kubernetes::PodRef;
+use crate::pod::PodRef;
 use crate::server::policy_name;
 
 pub(crate) use page::serve;

@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Driver, Effect, say};
 use crate::books::{Group, Record};
-use crate::kubernetes::{Asks, Notice, PodNews, PodOnNode, PodRef, TurnedAway};
+use crate::notice::Notice;
+use crate::pod::{Asks, PodNews, PodOnNode, PodRef, TurnedAway};
 use crate::server::policy_name;
 
 /// What the driver keeps of the cluster around it.

@@ -13,9 +13,9 @@ use super::ConnectionId;
 use crate::accounting::observe::Observation;
 use crate::control::{Reply, Request};
 use crate::core_limit::meter::Shares;
-use crate::kubernetes::{PodNews, PodOnNode, TurnedAway};
 use crate::metrics::Scrape;
 use crate::peer::Held;
+use crate::pod::{PodNews, PodOnNode, TurnedAway};
 
 /// One thing that happened.
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 
 use super::outage::Outage;
-use super::pod::{PodNews, PodOnNode, id_of};
+use super::pod::id_of;
 use crate::driver::Input;
+use crate::pod::{PodNews, PodOnNode};
 
 /// The selector of a node's pods.
 pub(super) fn on_node(node: &str) -> String {

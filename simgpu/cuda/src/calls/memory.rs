@@ -65,7 +65,7 @@ unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> CuResult {
         return Err(CuError::INVALID_VALUE);
     }
     let address = space::allocate(AllocationKind::Host, size as u64, current()?.owner(), flags)?;
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, address) }
 }
 

@@ -19,8 +19,8 @@ use super::kubelet::Kubelet;
 use crate::driver::{Input, say};
 use crate::kubernetes::node::Known;
 use crate::kubernetes::outage::causes;
-use crate::kubernetes::pod::PodOnNode;
 use crate::kubernetes::pod_watch::Seen;
+use crate::pod::PodOnNode;
 
 /// How long the API server may take to answer here.
 const PATIENCE: Duration = Duration::from_secs(5);
