@@ -22,19 +22,19 @@ macro_rules! unbound {
         $(unbound!(@ $kind $name);)*
     };
     (@ launch $name:ident) => {
-        function!($name, super::super::trampolines::launch!(Entry::$name));
+        function!($name, crate::dispatch::trampolines::launch!(Entry::$name));
     };
     (@ identity $name:ident) => {};
     (@ hook $name:ident) => {};
     (@ $kind:ident $name:ident) => {
-        function!($name, super::super::trampolines::gate!(Entry::$name));
+        function!($name, crate::dispatch::trampolines::gate!(Entry::$name));
     };
 }
 
 /// The functions of rows whose hook has their form.
 macro_rules! bound {
     ($($form:ident $name:ident = $hook:path;)*) => {
-        $(function!($name, super::super::trampolines::$form!(Entry::$name, $hook));)*
+        $(function!($name, crate::dispatch::trampolines::$form!(Entry::$name, $hook));)*
     };
 }
 
@@ -55,15 +55,15 @@ macro_rules! families {
                     }
                 )*
             }
-            $($(function!($name, super::super::trampolines::direct!(Entry::$name, $family::$hook));)*)*
+            $($(function!($name, crate::dispatch::trampolines::direct!(Entry::$name, $family::$hook));)*)*
         )*
     };
 }
 
 #[allow(non_snake_case, missing_docs, reason = "names are the driver's own; the table says what they are")]
 mod functions {
-    use super::super::resolver;
     use super::{Entry, for_each_binding, for_each_row};
+    use crate::dispatch::resolver;
     use crate::hooks::{contexts, identity, memory, nvml};
 
     for_each_row!(unbound);
