@@ -1,6 +1,6 @@
 //! A lock of one word that needs no libc and is open when all its bytes are zero, as a forked child finds it.
 //!
-//! It guards the slow path (talking to the agent) and the shards of the pointer map. Launches never meet it.
+//! It guards the slow path (talking to the agent) and the shards of the tables. Launches never meet it.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

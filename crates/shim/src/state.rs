@@ -7,8 +7,8 @@ pub(crate) mod account;
 pub(crate) mod contexts;
 pub(crate) mod launch_costs;
 pub(crate) mod memory_pools;
-pub(crate) mod pointers;
 pub(crate) mod shared_memory;
+pub(crate) mod tables;
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -21,8 +21,8 @@ use self::account::Account;
 use self::contexts::Contexts;
 use self::launch_costs::LaunchCosts;
 use self::memory_pools::MemoryPools;
-use self::pointers::PointerMap;
 use self::shared_memory::SharedMemory;
+use self::tables::Tables;
 use crate::agent::connection::{Connection, SocketLink, SocketPath};
 use crate::agent::pages::Pages;
 use crate::lock::Lock;
@@ -51,8 +51,8 @@ pub(crate) struct Process {
     socket_path: SocketPath,
     /// The connection to the agent.
     pub(crate) connection: Lock<Connection>,
-    /// Device memory by address.
-    pub(crate) pointers: PointerMap,
+    /// What is remembered of the driver's things.
+    pub(crate) tables: Tables,
     /// Contexts of this process.
     pub(crate) contexts: Contexts,
     /// Memory pools of this process.
@@ -79,7 +79,7 @@ pub(crate) static PROCESS: Process = Process {
     last_connection_check: AtomicU64::new(0),
     socket_path: SocketPath::new(),
     connection: Lock::new(Connection::new()),
-    pointers: PointerMap::new(),
+    tables: Tables::new(),
     contexts: Contexts::new(),
     memory_pools: MemoryPools::new(),
     launch_costs: LaunchCosts::new(),

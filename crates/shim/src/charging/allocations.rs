@@ -5,13 +5,12 @@ use gpupool_nvidia::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 use super::contexts::current_owner;
 use super::memory_pools;
 use crate::lease::{self, Access};
-use crate::state::PROCESS;
+use crate::real::call;
 use crate::state::account::{Account, Charge, rounded};
-use crate::state::pointers::Allocation;
+use crate::state::tables::AllocationEntry;
+use crate::state::tables::values::Allocation;
 use crate::stop;
-
-/// An address on the card.
-pub(crate) type Address = u64;
+use crate::table::Entry;
 
 /// Announces an allocation; nothing where it need not be charged, a code where it cannot be made.
 #[inline(never)]
@@ -26,14 +25,15 @@ pub(crate) fn begin(bytes: u64) -> Result<Option<Charge>, CUresult> {
     Ok(Some(Charge { account, reservation }))
 }
 
-/// Charges what the driver has taken (`bytes` at `address`), if it succeeded (`code`).
+/// Charges what the driver has taken (`bytes` for the thing of `entry`), if it succeeded (`code`). What does not fit is
+/// given back by the function of the row `undo`, which takes the thing's address or handle alone.
 #[inline(never)]
 pub(crate) fn finish(
     charge: Option<Charge>,
     code: CUresult,
-    address: Address,
+    entry: AllocationEntry<'_>,
     bytes: u64,
-    undo: fn(Address),
+    undo: Entry,
 ) -> CUresult {
     let Some(charge) = charge else { return code };
     stop::at(b"called");
@@ -46,7 +46,7 @@ pub(crate) fn finish(
     if taken > announced {
         // The driver took more than could be told before. What is over must fit too, or all of it goes back.
         let Some(rest) = memory_pools::reserve(&account, taken - announced) else {
-            undo(address);
+            give_back(undo, entry);
             reservation.cancel();
             return CUDA_ERROR_OUT_OF_MEMORY;
         };
@@ -56,7 +56,7 @@ pub(crate) fn finish(
         reservation.commit(taken);
     }
     stop::at(b"committed");
-    remember(&account, address, Allocation { bytes: taken, owner: current_owner(&account) }, undo)
+    remember(&account, entry, Allocation { bytes: taken, owner: current_owner(&account) }, undo)
 }
 
 /// The driver took nothing and answered `code`.
@@ -70,9 +70,9 @@ pub(crate) fn failed(charge: Charge, code: CUresult) -> CUresult {
 }
 
 /// Remembers a piece, so that its end is noticed.
-fn remember(account: &Account, address: Address, piece: Allocation, undo: fn(Address)) -> CUresult {
-    let Ok(before) = PROCESS.pointers.insert(address, piece) else {
-        undo(address);
+fn remember(account: &Account, entry: AllocationEntry<'_>, piece: Allocation, undo: Entry) -> CUresult {
+    let Ok(before) = entry.insert(piece) else {
+        give_back(undo, entry);
         account.release(piece.bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
@@ -81,4 +81,9 @@ fn remember(account: &Account, address: Address, piece: Allocation, undo: fn(Add
         account.release(before.bytes);
     }
     CUDA_SUCCESS
+}
+
+fn give_back(undo: Entry, entry: AllocationEntry<'_>) {
+    // SAFETY: made a moment ago, and told to nobody. A function that takes 32 bits reads that much of its register.
+    unsafe { call!(undo, entry.handle() => u64) };
 }

@@ -9,7 +9,7 @@ use crate::lease;
 use crate::real::call;
 use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::Owner;
+use crate::state::tables::values::Owner;
 use crate::table::Entry;
 
 /// A handle of the driver.

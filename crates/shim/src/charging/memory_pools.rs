@@ -13,7 +13,7 @@ use gpupool_wire::ledger::Reservation;
 use crate::real::call;
 use crate::state::account::Account;
 use crate::state::memory_pools::MemoryPool;
-use crate::state::pointers::Allocation;
+use crate::state::tables::values::Allocation;
 use crate::state::{self, PROCESS};
 use crate::table::Entry;
 

@@ -17,8 +17,9 @@ use crate::charging::allocations::{begin, finish};
 use crate::charging::physical_memory;
 use crate::real::arguments::Arguments;
 use crate::real::{call, unlisted};
+use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::Kind;
+use crate::state::tables::keys::ArrayHandle;
 use crate::table::Entry;
 
 /// A handle of the driver.
@@ -140,25 +141,12 @@ fn destroys(levels: u32) -> Entry {
     if levels == 0 { Entry::cuArrayDestroy } else { Entry::cuMipmappedArrayDestroy }
 }
 
-fn give_back(key: u64) {
-    // SAFETY: made a moment ago, and told to nobody.
-    unsafe { call!(Entry::cuArrayDestroy, Kind::Array.of(key) => Array) };
-}
-
-fn give_back_levels(key: u64) {
-    // SAFETY: made a moment ago, and told to nobody.
-    unsafe { call!(Entry::cuMipmappedArrayDestroy, Kind::Array.of(key) => Array) };
-}
-
 /// Makes an array, of one level or several.
 ///
 /// # Safety
 /// As the driver's function of that row.
 pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
-    let (levels, undo): (u32, fn(u64)) = match entry {
-        Entry::cuMipmappedArrayCreate => (arguments.half(2).max(1), give_back_levels),
-        _ => (0, give_back),
-    };
+    let levels = if entry == Entry::cuMipmappedArrayCreate { arguments.half(2).max(1) } else { 0 };
     let described = arguments.pointer::<u32>(1);
     // SAFETY: the caller's arguments; what the driver has accepted it has described.
     unsafe {
@@ -176,7 +164,20 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
         };
         let code = arguments.call(entry);
         let array = if code == CUDA_SUCCESS { arguments.written(0) } else { 0 };
-        finish(charge, code, Kind::Array.of(array), bytes, undo)
+        let array = PROCESS.tables.arrays.entry(ArrayHandle(array));
+        finish(charge, code, array, bytes, destroys(levels))
+    }
+}
+
+/// What is remembered of an array that is destroyed.
+fn forget(account: &Account, handle: u64) {
+    let (tables, array) = (&PROCESS.tables, ArrayHandle(handle));
+    account.release(tables.arrays.remove(array).map_or(0, |allocation| allocation.bytes));
+    // What was mapped into a sparse array is mapped there no more.
+    if let Some(number) = tables.sparse_arrays.remove(array) {
+        while let Some(tile) = tables.tiles.take_one(number) {
+            physical_memory::let_go(account, tile.memory);
+        }
     }
 }
 
@@ -187,7 +188,7 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
 /// that NVIDIA documents for it, or null.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
-    unsafe { physical_memory::end(entry, arguments, account, Kind::Array) }
+    unsafe { physical_memory::end(entry, arguments, account, forget) }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::lease::{self, Access};
 use crate::real::arguments::Arguments;
 use crate::real::call;
 use crate::state::account::{Account, Charge};
-use crate::state::pointers::Owner;
+use crate::state::tables::values::Owner;
 use crate::state::{self, PROCESS};
 use crate::stop;
 use crate::table::Entry;
@@ -80,7 +80,7 @@ macro_rules! begin {
 fn gone(handle: u64) {
     let Some(account) = state::account() else { return };
     ipc::forget(&account, PROCESS.contexts.place(handle));
-    if let Some(bytes) = PROCESS.contexts.remove(handle, &PROCESS.pointers) {
+    if let Some(bytes) = PROCESS.contexts.remove(handle, &PROCESS.tables) {
         account.release(bytes);
         account.slot().context_gone();
     }
@@ -146,7 +146,7 @@ fn primary_may_be_gone(memory_is_gone: bool) {
     } else if memory_is_gone && let (Some(account), Some(place)) = (state::account(), contexts.place(handle))
     {
         ipc::forget(&account, Some(place));
-        account.release(PROCESS.pointers.remove_owner(Owner::context(place)));
+        account.release(PROCESS.tables.remove_owner(Owner::context(place)));
         memory_pools::settle_all();
     }
 }

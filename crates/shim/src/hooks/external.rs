@@ -10,12 +10,12 @@ use gpupool_nvidia::cuda::{
 };
 
 use crate::charging::allocations::{begin, failed};
-use crate::charging::physical_memory::{self, EXTERNAL, first, folded};
+use crate::charging::physical_memory::{self, first, let_go};
 use crate::real::arguments::Arguments;
 use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::Kind;
 use crate::state::shared_memory::key_of_file;
+use crate::state::tables::keys::PhysicalMemory;
 use crate::table::Entry;
 
 /// Types of handles that are a descriptor.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
             return failed(charge, code);
         }
         let place = joined.or_else(|| PROCESS.shared_memory.hold(account, key?, Some(size)));
-        first(folded(arguments.written(0)) | EXTERNAL, place, size);
+        first(PhysicalMemory::external(arguments.written(0)), place, size);
         if place.is_some() {
             charge.reservation.cancel();
         } else {
@@ -67,5 +67,9 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
 /// that NVIDIA documents for it, or null.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
-    unsafe { physical_memory::end(entry, arguments, account, Kind::External) }
+    unsafe {
+        physical_memory::end(entry, arguments, account, |account, handle| {
+            let_go(account, PhysicalMemory::external(handle));
+        })
+    }
 }

@@ -17,7 +17,8 @@ use crate::charging::memory_pools;
 use crate::real::arguments::Arguments;
 use crate::real::{self, call, unlisted};
 use crate::state::account::Account;
-use crate::state::pointers::{Allocation, Kind};
+use crate::state::tables::keys::GraphHandle;
+use crate::state::tables::values::Bytes;
 use crate::state::{self, PROCESS};
 use crate::sys;
 use crate::table::Entry;
@@ -130,7 +131,7 @@ pub(crate) unsafe fn instantiate(entry: Entry, arguments: &Arguments, account: &
             return code;
         }
         let made = arguments.written(0);
-        if !fits || PROCESS.pointers.insert(Kind::Graph.of(made), Allocation::note(bytes)).is_err() {
+        if !fits || PROCESS.tables.graphs.insert(GraphHandle(made), Bytes(bytes)).is_err() {
             call!(Entry::cuGraphExecDestroy, made => u64);
             call!(Entry::cuDeviceGraphMemTrim, 0 => c_int);
             memory_pools::settle_all();
@@ -153,28 +154,28 @@ fn with_room(account: &Account, bytes: u64, work: impl FnOnce() -> CUresult) -> 
 
 /// `cuGraphUpload(graph, stream)`, and `cuGraphLaunch` in a process whose graphs allocate.
 pub(crate) unsafe fn upload(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let graph = Kind::Graph.of(arguments.word(0) as u64);
-    let bytes = if any() { PROCESS.pointers.get(graph).map(|piece| piece.bytes) } else { None };
+    let graph = GraphHandle(arguments.word(0) as u64);
+    let bytes = if any() { PROCESS.tables.graphs.get(graph) } else { None };
     // SAFETY: the caller's arguments.
     unsafe {
         match bytes {
             None => arguments.call(entry),
-            Some(bytes) => with_room(account, bytes, || arguments.call(entry)).0,
+            Some(Bytes(bytes)) => with_room(account, bytes, || arguments.call(entry)).0,
         }
     }
 }
 
 /// `cuGraphExecDestroy(graph)`.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
-    let key = Kind::Graph.of(arguments.word(0) as u64);
-    let piece = PROCESS.pointers.remove(key);
+    let graph = GraphHandle(arguments.word(0) as u64);
+    let bytes = PROCESS.tables.graphs.remove(graph);
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
-    if let Some(piece) = piece {
+    if let Some(bytes) = bytes {
         if code == CUDA_SUCCESS {
             memory_pools::settle_all();
         } else {
-            let _ = PROCESS.pointers.insert(key, piece);
+            PROCESS.tables.graphs.set(graph, bytes);
         }
     }
     code

@@ -5,12 +5,13 @@
 
 use gpupool_nvidia::cuda::{CUDA_SUCCESS, CUresult};
 
-use crate::charging::physical_memory::{self, OPENED, erase, first, folded, leave, retain};
+use crate::charging::physical_memory::{self, first, leave, let_go, retain};
 use crate::real::arguments::Arguments;
 use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::{Allocation, Kind, Owner};
 use crate::state::shared_memory::key_of;
+use crate::state::tables::keys::{Address, PhysicalMemory};
+use crate::state::tables::values::{Allocation, ExportedAllocation, Owner};
 use crate::table::Entry;
 
 /// `cuIpcGetMemHandle(handle, address)`.
@@ -18,7 +19,7 @@ use crate::table::Entry;
 /// # Safety
 /// As the driver's, like every function here.
 pub(crate) unsafe fn get(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let address = arguments.word(1) as u64;
+    let address = Address(arguments.word(1) as u64);
     // SAFETY: the caller's arguments; what the driver has written is read.
     let key = unsafe {
         let code = arguments.call(entry);
@@ -27,13 +28,12 @@ pub(crate) unsafe fn get(entry: Entry, arguments: &Arguments, account: &Account)
         }
         key_of(&arguments.pointer::<[u64; 8]>(0).read_unaligned())
     };
-    let pointers = &PROCESS.pointers;
-    if let Some(piece) = pointers.get(address).filter(|piece| piece.bytes != 0)
+    let tables = &PROCESS.tables;
+    if let Some(piece) = tables.allocations.get(address).filter(|piece| piece.bytes != 0)
         && let Some(place) = PROCESS.shared_memory.hold(account, key, Some(piece.bytes))
     {
-        let shared = Allocation { bytes: place as u64 + 1, owner: piece.owner.shared() };
-        let _ = pointers.insert(Kind::Place.of(address), shared);
-        let _ = pointers.insert(address, Allocation { bytes: 0, ..piece });
+        tables.exported.set(address, ExportedAllocation { place, owner: piece.owner });
+        tables.allocations.set(address, Allocation { bytes: 0, ..piece });
         account.release(piece.bytes);
     }
     CUDA_SUCCESS
@@ -42,15 +42,16 @@ pub(crate) unsafe fn get(entry: Entry, arguments: &Arguments, account: &Account)
 /// Memory that others may have opened was freed.
 #[cold]
 #[inline(never)]
-pub(crate) fn freed(account: &Account, address: u64) {
-    leave(account, erase(Kind::Place, address));
+pub(crate) fn freed(account: &Account, address: Address) {
+    let exported = PROCESS.tables.exported.remove(address);
+    leave(account, exported.map(|exported| exported.place));
 }
 
 /// The context at a place is gone, and with it the memory in it that others may have opened.
 pub(crate) fn forget(account: &Account, context: Option<usize>) {
     let Some(context) = context else { return };
-    while let Some(piece) = PROCESS.pointers.take_one(Owner::context(context).shared()) {
-        leave(account, Some(piece.bytes));
+    while let Some(exported) = PROCESS.tables.exported.take_one(Owner::context(context)) {
+        PROCESS.shared_memory.leave(account, exported.place);
     }
 }
 
@@ -61,12 +62,12 @@ pub(crate) unsafe fn open(entry: Entry, arguments: &Arguments, account: &Account
     // SAFETY: the caller's arguments; what the driver has written is read.
     let (code, opened) = unsafe {
         let code = arguments.call(entry);
-        (code, if code == CUDA_SUCCESS { folded(arguments.written(0)) | OPENED } else { 0 })
+        (code, PhysicalMemory::opened(if code == CUDA_SUCCESS { arguments.written(0) } else { 0 }))
     };
     let _turn = PROCESS.physical.lock();
     // Opened again, it has to be closed as often.
     if code != CUDA_SUCCESS || retain(opened) {
-        leave(account, joined.map(|place| place as u64 + 1));
+        leave(account, joined);
     } else if joined.is_some() {
         first(opened, joined, 0);
     }
@@ -80,5 +81,9 @@ pub(crate) unsafe fn open(entry: Entry, arguments: &Arguments, account: &Account
 /// that NVIDIA documents for it, or null.
 pub(crate) unsafe fn close(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
-    unsafe { physical_memory::end(entry, arguments, account, Kind::Opened) }
+    unsafe {
+        physical_memory::end(entry, arguments, account, |account, address| {
+            let_go(account, PhysicalMemory::opened(address));
+        })
+    }
 }

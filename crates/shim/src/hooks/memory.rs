@@ -8,26 +8,22 @@ use core::ffi::c_uint;
 use gpupool_nvidia::cuda::{CUDA_SUCCESS, CUresult};
 
 use super::ipc;
-use crate::charging::allocations::{Address, begin, finish};
+use crate::charging::allocations::{begin, finish};
 use crate::charging::memory_pools;
 use crate::lease;
 use crate::real::arguments::Arguments;
 use crate::real::call;
 use crate::state::account::{Account, rounded};
-use crate::state::pointers::Allocation;
+use crate::state::tables::AllocationEntry;
+use crate::state::tables::keys::Address;
+use crate::state::tables::values::Allocation;
 use crate::state::{self, Mode, PROCESS};
 use crate::stop;
 use crate::table::Entry;
 
-fn give_back(address: Address) {
-    // SAFETY: allocated a moment ago, and told to nobody.
-    unsafe { call!(Entry::cuMemFree_v2, address => Address) };
-}
-
-fn give_back_v1(address: Address) {
-    let address = u32::try_from(address).unwrap_or(0);
-    // SAFETY: allocated a moment ago, and told to nobody.
-    unsafe { call!(Entry::cuMemFree, address => u32) };
+/// Where memory at an address is remembered.
+fn at(address: u64) -> AllocationEntry<'static> {
+    PROCESS.tables.allocations.entry(Address(address))
 }
 
 /// What the driver wrote, once it has succeeded.
@@ -53,12 +49,12 @@ macro_rules! begin {
 ///
 /// # Safety
 /// As the driver's, like every function here.
-pub(crate) unsafe extern "C" fn alloc(address: *mut Address, bytes: usize) -> CUresult {
+pub(crate) unsafe extern "C" fn alloc(address: *mut u64, bytes: usize) -> CUresult {
     let charge = begin!(bytes as u64);
     // SAFETY: the caller's arguments.
     unsafe {
-        let code = call!(Entry::cuMemAlloc_v2, address => *mut Address, bytes => usize);
-        finish(charge, code, written(address, code), bytes as u64, give_back)
+        let code = call!(Entry::cuMemAlloc_v2, address => *mut u64, bytes => usize);
+        finish(charge, code, at(written(address, code)), bytes as u64, Entry::cuMemFree_v2)
     }
 }
 
@@ -68,7 +64,7 @@ pub(crate) unsafe extern "C" fn alloc_v1(address: *mut u32, bytes: c_uint) -> CU
     // SAFETY: the caller's arguments.
     unsafe {
         let code = call!(Entry::cuMemAlloc, address => *mut u32, bytes => c_uint);
-        finish(charge, code, u64::from(written(address, code)), u64::from(bytes), give_back_v1)
+        finish(charge, code, at(u64::from(written(address, code))), u64::from(bytes), Entry::cuMemFree)
     }
 }
 
@@ -79,7 +75,7 @@ pub(crate) unsafe fn alloc_managed(entry: Entry, arguments: &Arguments, _: &Acco
     // SAFETY: the caller's arguments.
     unsafe {
         let code = arguments.call(entry);
-        finish(charge, code, written(arguments.pointer(0), code), bytes, give_back)
+        finish(charge, code, at(written(arguments.pointer(0), code)), bytes, Entry::cuMemFree_v2)
     }
 }
 
@@ -92,7 +88,7 @@ pub(crate) unsafe fn alloc_pitch(entry: Entry, arguments: &Arguments, _: &Accoun
     unsafe {
         let code = arguments.call(entry);
         let taken = written(arguments.pointer::<u64>(1), code).saturating_mul(rows);
-        finish(charge, code, written(arguments.pointer(0), code), taken, give_back)
+        finish(charge, code, at(written(arguments.pointer(0), code)), taken, Entry::cuMemFree_v2)
     }
 }
 
@@ -110,14 +106,14 @@ pub(crate) unsafe extern "C" fn alloc_pitch_v1(
         let code = call!(Entry::cuMemAllocPitch, address => *mut u32, pitch => *mut c_uint,
             width => c_uint, height => c_uint, element => c_uint);
         let taken = u64::from(written(pitch, code)).saturating_mul(u64::from(height));
-        finish(charge, code, u64::from(written(address, code)), taken, give_back_v1)
+        finish(charge, code, at(u64::from(written(address, code))), taken, Entry::cuMemFree)
     }
 }
 
 /// After a free: the piece, which was forgotten before (once the driver has freed it, another thread may get the same
 /// address), is given back, or remembered again where the driver refused.
 #[inline(never)]
-pub(crate) fn ended(address: Address, piece: Option<Allocation>, code: CUresult) -> CUresult {
+pub(crate) fn ended(address: u64, piece: Option<Allocation>, code: CUresult) -> CUresult {
     stop::at(b"called");
     let Some(piece) = piece else {
         memory_pools::settle_all();
@@ -125,12 +121,12 @@ pub(crate) fn ended(address: Address, piece: Option<Allocation>, code: CUresult)
     };
     if code != CUDA_SUCCESS {
         // The entry that it had is free, so this finds room.
-        let _ = PROCESS.pointers.insert(address, piece);
+        let _ = at(address).insert(piece);
         return code;
     }
     if let Some(account) = state::account() {
         if piece.bytes == 0 {
-            ipc::freed(&account, address);
+            ipc::freed(&account, Address(address));
         } else if !memory_pools::freed(&piece) {
             account.release(piece.bytes);
         }
@@ -142,16 +138,16 @@ pub(crate) fn ended(address: Address, piece: Option<Allocation>, code: CUresult)
 }
 
 /// `cuMemFree`.
-pub(crate) unsafe extern "C" fn free(address: Address) -> CUresult {
-    let piece = PROCESS.pointers.remove(address);
+pub(crate) unsafe extern "C" fn free(address: u64) -> CUresult {
+    let piece = at(address).remove();
     // SAFETY: the caller's arguments.
-    let code = unsafe { call!(Entry::cuMemFree_v2, address => Address) };
+    let code = unsafe { call!(Entry::cuMemFree_v2, address => u64) };
     ended(address, piece, code)
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
 pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CUresult {
-    let piece = PROCESS.pointers.remove(u64::from(address));
+    let piece = at(u64::from(address)).remove();
     // SAFETY: the caller's arguments.
     let code = unsafe { call!(Entry::cuMemFree, address => u32) };
     ended(u64::from(address), piece, code)
@@ -160,7 +156,7 @@ pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CUresult {
 /// `cuMemFreeAsync` on a stream or the thread's own; plain memory may be freed so too.
 pub(crate) unsafe fn free_async(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let address = arguments.word(0) as u64;
-    let piece = PROCESS.pointers.remove(address);
+    let piece = at(address).remove();
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
     ended(address, piece, code)

@@ -20,7 +20,8 @@ use crate::real::call;
 use crate::state::PROCESS;
 use crate::state::account::{Account, Charge, rounded};
 use crate::state::memory_pools::MemoryPool;
-use crate::state::pointers::{Allocation, Owner};
+use crate::state::tables::keys::Address;
+use crate::state::tables::values::{Allocation, Owner};
 use crate::table::Entry;
 
 /// A handle of the driver.
@@ -65,8 +66,9 @@ fn finish(charge: PoolCharge, address: u64, undo: &mut dyn FnMut()) -> CUresult 
     };
     reservation.cancel();
     let piece = Allocation { bytes, owner: Owner::pool(place) };
-    if (over != 0 && account.over_limit()) || PROCESS.pointers.insert(address, piece).is_err() {
-        PROCESS.pointers.remove(address);
+    let at = PROCESS.tables.allocations.entry(Address(address));
+    if (over != 0 && account.over_limit()) || at.insert(piece).is_err() {
+        at.remove();
         undo();
         let keep = usize::try_from(before).unwrap_or(usize::MAX);
         // SAFETY: a pool that the driver has just used. What it grew by goes back.
@@ -150,7 +152,7 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Acco
         if let Some(place) = list.iter().position(|known| known.handle == handle)
             && let Some(known) = list.get_mut(place)
         {
-            let live = PROCESS.pointers.owned_by(Owner::pool(place));
+            let live = PROCESS.tables.allocations.owned_by(Owner::pool(place));
             account.release(known.charged.saturating_sub(live));
             *known = MemoryPool::FREE;
             PROCESS.memory_pools.used.fetch_sub(1, Ordering::Release);

@@ -16,7 +16,9 @@ use crate::real::arguments::Arguments;
 use crate::real::call;
 use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::{Allocation, Kind};
+use crate::state::tables::AllocationEntry;
+use crate::state::tables::keys::{ContextHandle, LoadedHandle};
+use crate::state::tables::values::Allocation;
 use crate::table::Entry;
 
 /// Most that one call is believed to have taken, in bytes; given back is never more than was taken before.
@@ -65,9 +67,8 @@ unsafe fn measure(entry: Entry, arguments: &Arguments, account: &Account) -> (CU
 }
 
 /// Charges what was measured to a thing that lives in the current context, beside what it was charged before.
-fn charge(account: &Account, thing: u64, taken: i64) {
-    let key = Kind::Measured.of(thing);
-    let before = PROCESS.pointers.remove(key).map_or(0, |piece| piece.bytes);
+fn charge(account: &Account, thing: AllocationEntry<'_>, taken: i64) {
+    let before = thing.remove().map_or(0, |piece| piece.bytes);
     let bytes = before.saturating_add_signed(taken);
     if bytes > before {
         account.charge_anyway(bytes - before);
@@ -75,7 +76,7 @@ fn charge(account: &Account, thing: u64, taken: i64) {
         account.release(before - bytes);
     }
     let piece = Allocation { bytes, owner: contexts::current_owner(account) };
-    if bytes != 0 && PROCESS.pointers.insert(key, piece).is_err() {
+    if bytes != 0 && thing.insert(piece).is_err() {
         account.release(bytes);
     }
 }
@@ -95,12 +96,13 @@ pub(crate) unsafe fn load(entry: Entry, arguments: &Arguments, account: &Account
             return code;
         }
         let noted = if entry == Entry::cuGreenCtxCreate { contexts::note_primary(account) } else { 0 };
-        let (taken, thing) = (taken.saturating_sub_unsigned(noted), arguments.written(0));
+        let taken = taken.saturating_sub_unsigned(noted);
+        let thing = PROCESS.tables.loaded.entry(LoadedHandle(arguments.written(0)));
         if taken > 0 {
             charge(account, thing, taken);
             if account.over_limit() {
                 charge(account, thing, -taken);
-                call!(ends(entry), thing => u64);
+                call!(ends(entry), thing.handle() => u64);
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
         }
@@ -136,8 +138,8 @@ pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Ac
     if code != CUDA_SUCCESS {
         return failed(announced, code);
     }
-    // The limits of a context go with it.
-    charge(account, contexts::current().wrapping_add(1), if asked == 0 { taken } else { asked });
+    let limits = PROCESS.tables.context_limits.entry(ContextHandle(contexts::current()));
+    charge(account, limits, if asked == 0 { taken } else { asked });
     announced.reservation.cancel();
     code
 }
@@ -149,7 +151,12 @@ pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Ac
 /// that NVIDIA documents for it, or null.
 pub(crate) unsafe fn unload(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
-    unsafe { physical_memory::end(entry, arguments, account, Kind::Measured) }
+    unsafe {
+        physical_memory::end(entry, arguments, account, |account, handle| {
+            let taken = PROCESS.tables.loaded.remove(LoadedHandle(handle));
+            account.release(taken.map_or(0, |taken| taken.bytes));
+        })
+    }
 }
 
 #[cfg(test)]

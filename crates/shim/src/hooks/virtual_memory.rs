@@ -14,15 +14,14 @@ use gpupool_nvidia::cuda::{
 };
 
 use crate::charging::allocations::{begin, failed};
-use crate::charging::physical_memory::{
-    self, EXTERNAL, Physical, erase, first, folded, is_on_device, leave, let_go, note, retain, write,
-};
+use crate::charging::physical_memory::{self, first, is_on_device, leave, let_go, retain};
 use crate::real::arguments::Arguments;
 use crate::real::call;
 use crate::state::PROCESS;
 use crate::state::account::Account;
-use crate::state::pointers::{Allocation, Kind, Owner};
-use crate::state::shared_memory::{Key, key_of, key_of_file};
+use crate::state::shared_memory::{MemoryKey, key_of, key_of_file};
+use crate::state::tables::keys::{Address, ArrayHandle, PhysicalMemory, Tile};
+use crate::state::tables::values::{ArrayNumber, Bytes, References, TileMapping};
 use crate::stop;
 use crate::table::Entry;
 
@@ -69,16 +68,11 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
         }
         let _turn = PROCESS.physical.lock();
         let bytes = charge.reservation.bytes();
-        first(folded(arguments.written(0)), None, bytes);
+        first(PhysicalMemory::created(arguments.written(0)), None, bytes);
         charge.reservation.commit(bytes);
         stop::at(b"committed");
         code
     }
-}
-
-/// The key of memory of unknown size, 0 for one that only its size can tell.
-fn foreign(memory: Physical) -> Option<Key> {
-    note(Kind::Foreign, memory)
 }
 
 /// `cuMemRelease`.
@@ -88,17 +82,23 @@ fn foreign(memory: Physical) -> Option<Key> {
 /// that NVIDIA documents for it, or null.
 pub(crate) unsafe fn release(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
-    unsafe { physical_memory::end(entry, arguments, account, Kind::Physical) }
+    unsafe {
+        physical_memory::end(entry, arguments, account, |account, handle| {
+            let_go(account, PhysicalMemory::created(handle));
+        })
+    }
 }
 
 /// `cuMemMap(address, size, offset, handle, flags)`.
 pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let (address, size) = (arguments.word(0) as u64, arguments.word(1) as u64);
-    let memory = folded(arguments.word(3) as u64);
+    let (address, size) = (Address(arguments.word(0) as u64), arguments.word(1) as u64);
+    let tables = &PROCESS.tables;
+    let memory = PhysicalMemory::created(arguments.word(3) as u64);
     let mut charge = None;
     let mut joined = None;
-    if let Some(key) = foreign(memory) {
-        joined = if key == 0 { PROCESS.shared_memory.hold(account, key_of(&[size]), None) } else { None };
+    if let Some(key) = tables.imported_keys.get(memory) {
+        joined =
+            if key.is_none() { PROCESS.shared_memory.hold(account, key_of(&[size]), None) } else { None };
         if joined.is_none() {
             charge = match begin(size) {
                 Ok(charge) => charge,
@@ -110,17 +110,19 @@ pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account)
     let code = unsafe { arguments.call(entry) };
     let _turn = PROCESS.physical.lock();
     // Of two threads that map it at once only one finds the note.
-    let key = if code == CUDA_SUCCESS { erase(Kind::Foreign, memory) } else { None };
-    if key.is_some() && joined.is_none() {
-        let key = key.filter(|&key| key != 0).unwrap_or_else(|| key_of(&[size]));
+    let key = if code == CUDA_SUCCESS { tables.imported_keys.remove(memory) } else { None };
+    if let Some(key) = key
+        && joined.is_none()
+    {
+        let key = key.unwrap_or_else(|| key_of(&[size]));
         joined = PROCESS.shared_memory.hold(account, key, Some(size));
         if joined.is_none() {
-            write(Kind::Physical, memory, size);
+            tables.physical_bytes.set(memory, Bytes(size));
             account.charge_anyway(size);
         }
     }
     match joined {
-        Some(place) if key.is_some() => write(Kind::Place, memory, place as u64 + 1),
+        Some(place) if key.is_some() => tables.shared_places.set(memory, place),
         Some(place) => PROCESS.shared_memory.leave(account, place),
         None => {}
     }
@@ -128,8 +130,8 @@ pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account)
         charge.reservation.cancel();
     }
     if code == CUDA_SUCCESS && retain(memory) {
-        write(Kind::Length, address, size);
-        write(Kind::Mapping, address, memory);
+        tables.lengths.set(address, Bytes(size));
+        tables.mappings.set(address, memory);
     }
     code
 }
@@ -142,10 +144,11 @@ pub(crate) unsafe fn unmap(entry: Entry, arguments: &Arguments, account: &Accoun
     let mut at = arguments.word(0) as u64;
     let end = if code == CUDA_SUCCESS { at.saturating_add(arguments.word(1) as u64) } else { at };
     while at < end {
-        if let Some(memory) = erase(Kind::Mapping, at) {
+        if let Some(memory) = PROCESS.tables.mappings.remove(Address(at)) {
             let_go(account, memory);
         }
-        at = at.saturating_add(erase(Kind::Length, at).unwrap_or(STEP).max(1));
+        let length = PROCESS.tables.lengths.remove(Address(at)).map_or(STEP, |bytes| bytes.0);
+        at = at.saturating_add(length.max(1));
     }
     code
 }
@@ -157,7 +160,7 @@ pub(crate) unsafe fn retain_handle(entry: Entry, arguments: &Arguments, _: &Acco
     unsafe {
         let code = arguments.call(entry);
         if code == CUDA_SUCCESS {
-            retain(folded(arguments.written(0)));
+            retain(PhysicalMemory::created(arguments.written(0)));
         }
         code
     }
@@ -170,7 +173,11 @@ const FABRIC_WORDS: usize = size_of::<CUmemFabricHandle>() / size_of::<u64>();
 ///
 /// # Safety
 /// With `CU_MEM_HANDLE_TYPE_FABRIC`, `words` must be null or point to a fabric handle, 64 bytes.
-unsafe fn key_of_handle(kind: CUmemAllocationHandleType, descriptor: u32, words: *const u64) -> Option<Key> {
+unsafe fn key_of_handle(
+    kind: CUmemAllocationHandleType,
+    descriptor: u32,
+    words: *const u64,
+) -> Option<MemoryKey> {
     match kind {
         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => key_of_file(descriptor.cast_signed()),
         CU_MEM_HANDLE_TYPE_FABRIC if words.is_aligned() && !words.is_null() => {
@@ -183,7 +190,7 @@ unsafe fn key_of_handle(kind: CUmemAllocationHandleType, descriptor: u32, words:
 
 /// `cuMemExportToShareableHandle(shareable, handle, kind, flags)`.
 pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let (words, memory) = (arguments.pointer::<u64>(0), folded(arguments.word(1) as u64));
+    let (words, memory) = (arguments.pointer::<u64>(0), PhysicalMemory::created(arguments.word(1) as u64));
     // SAFETY: the caller's arguments; what the driver has written is read.
     let key = unsafe {
         let code = arguments.call(entry);
@@ -193,11 +200,11 @@ pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Accou
         key_of_handle(arguments.half(2), words.cast::<u32>().read_unaligned(), words)
     };
     let _turn = PROCESS.physical.lock();
-    if let Some(bytes) = note(Kind::Physical, memory) {
+    if let Some(Bytes(bytes)) = PROCESS.tables.physical_bytes.get(memory) {
         let key = key.unwrap_or_else(|| key_of(&[bytes]));
         if let Some(place) = PROCESS.shared_memory.hold(account, key, Some(bytes)) {
-            erase(Kind::Physical, memory);
-            write(Kind::Place, memory, place as u64 + 1);
+            PROCESS.tables.physical_bytes.remove(memory);
+            PROCESS.tables.shared_places.set(memory, place);
             account.release(bytes);
         }
     }
@@ -213,17 +220,17 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
     // SAFETY: the caller's arguments; what the driver has written is read.
     let (code, memory) = unsafe {
         let code = arguments.call(entry);
-        (code, if code == CUDA_SUCCESS { folded(arguments.written(0)) } else { 0 })
+        (code, PhysicalMemory::created(if code == CUDA_SUCCESS { arguments.written(0) } else { 0 }))
     };
     let _turn = PROCESS.physical.lock();
     if code != CUDA_SUCCESS || retain(memory) {
         // It came to nothing; or the driver knows its own, and gave the handle that there was.
-        leave(account, joined.map(|place| place as u64 + 1));
+        leave(account, joined);
     } else if joined.is_some() {
         first(memory, joined, 0);
     } else {
-        write(Kind::References, memory, 1);
-        write(Kind::Foreign, memory, key.unwrap_or(0));
+        PROCESS.tables.references.set(memory, References(1));
+        PROCESS.tables.imported_keys.set(memory, key);
     }
     code
 }
@@ -237,27 +244,25 @@ pub(crate) unsafe fn map_array(entry: Entry, arguments: &Arguments, account: &Ac
     for index in 0..count as usize {
         // SAFETY: the driver has accepted a list of that length.
         let tile = unsafe { arguments.pointer::<CUarrayMapInfo>(0).add(index).read_unaligned() };
-        let [a, b, c, d] = tile.subresource;
-        // Not among the addresses of programs, which have fewer bits.
-        let place = key_of(&[tile.resource, a, b, c, d]) | EXTERNAL;
+        let array = ArrayHandle(tile.resource);
+        let place = Tile::new(array, tile.subresource);
         // What lay there is there no more.
-        if let Some(memory) = erase(Kind::Mapping, place) {
-            let_go(account, memory);
+        if let Some(before) = PROCESS.tables.tiles.remove(place) {
+            let_go(account, before.memory);
         }
-        let memory = folded(tile.memHandle);
+        let memory = PhysicalMemory::created(tile.memHandle);
         if tile.memOperationType == CU_MEM_OPERATION_TYPE_MAP && retain(memory) {
-            let piece = Allocation { bytes: memory, owner: Owner::array(number_of(tile.resource)) };
-            let _ = PROCESS.pointers.insert(Kind::Mapping.of(place), piece);
+            PROCESS.tables.tiles.set(place, TileMapping { memory, array: number_of(array) });
         }
     }
     code
 }
 
 /// The number of an array that tiles are mapped into.
-fn number_of(array: u64) -> u64 {
-    note(Kind::Number, array).unwrap_or_else(|| {
-        let number = key_of(&[array]);
-        write(Kind::Number, array, number);
+fn number_of(array: ArrayHandle) -> ArrayNumber {
+    PROCESS.tables.sparse_arrays.get(array).unwrap_or_else(|| {
+        let number = ArrayNumber::of(array);
+        PROCESS.tables.sparse_arrays.set(array, number);
         number
     })
 }

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::pointers::{Owner, PointerMap};
+use super::tables::Tables;
+use super::tables::values::Owner;
 use crate::lock::Lock;
 
 /// Most contexts that are told apart. Memory allocated in any beyond is charged until it is freed one by one.
@@ -45,11 +46,11 @@ impl Contexts {
         }
     }
 
-    /// Forgets a context: what it and the memory in it, by `pointers`, were charged, if it was known.
-    pub(crate) fn remove(&self, handle: u64, pointers: &PointerMap) -> Option<u64> {
+    /// Forgets a context: what it and what `tables` has of it were charged, if it was known.
+    pub(crate) fn remove(&self, handle: u64, tables: &Tables) -> Option<u64> {
         let place = self.place(handle)?;
         let charge = self.charges.get(place)?.swap(0, Ordering::AcqRel);
-        let memory = pointers.remove_owner(Owner::context(place));
+        let memory = tables.remove_owner(Owner::context(place));
         self.handles.get(place)?.store(0, Ordering::Release);
         Some(charge + memory)
     }
@@ -65,8 +66,8 @@ mod tests {
         contexts.add(10, 256);
         contexts.add(20, 256);
         assert_eq!((contexts.place(10), contexts.place(20), contexts.place(30)), (Some(0), Some(1), None));
-        assert_eq!(contexts.remove(10, &PointerMap::new()), Some(256));
-        assert_eq!(contexts.remove(10, &PointerMap::new()), None);
+        assert_eq!(contexts.remove(10, &Tables::new()), Some(256));
+        assert_eq!(contexts.remove(10, &Tables::new()), None);
         contexts.add(30, 256);
         assert_eq!(contexts.place(30), Some(0));
     }

@@ -5,6 +5,7 @@
 //! are all of one device node leaves nothing to recognise; then it is the size, known when the memory is mapped, by
 //! which a piece of the pod's own is found: pieces of one size are charged alike, whichever is meant.
 
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use gpupool_wire::ledger::SHARED;
@@ -13,19 +14,44 @@ use super::account::Account;
 use crate::lock::Lock;
 use crate::sys;
 
-/// What memory is recognised by: 48 bits, so that it can be kept as a note, and never 0.
-pub(crate) type Key = u64;
+/// What memory is recognised by, in every process of the pod: 48 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct MemoryKey(NonZeroU64);
 
-/// The key of some words.
-pub(crate) fn key_of(words: &[u64]) -> Key {
+impl MemoryKey {
+    /// The key that is this number; there is none that is 0.
+    #[inline]
+    pub(crate) fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
+    /// The key as the ledger has it.
+    #[inline]
+    pub(crate) const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// A place in the ledger where memory is charged that processes of the pod hold together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedPlace(pub(crate) usize);
+
+/// A number of 48 bits that tells some words from others.
+pub(crate) fn hash(words: &[u64]) -> NonZeroU64 {
     let word = words.iter().fold(0, |hash: u64, &word| {
         (hash ^ word).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     });
-    (word >> 16) | 1
+    NonZeroU64::MIN | (word >> 16)
+}
+
+/// The key of some words.
+pub(crate) fn key_of(words: &[u64]) -> MemoryKey {
+    MemoryKey(hash(words))
 }
 
 /// The key of the file behind a descriptor; nothing where other memory would have the same.
-pub(crate) fn key_of_file(fd: i32) -> Option<Key> {
+pub(crate) fn key_of_file(fd: i32) -> Option<MemoryKey> {
     let file = sys::identify(fd).ok().filter(|file| !file.is_device_node)?;
     Some(key_of(&[file.device, file.inode, sys::position(fd)]))
 }
@@ -51,20 +77,20 @@ impl SharedMemory {
     /// One holder more of memory that somebody of the pod holds, or with `bytes` of such that nobody does yet: its
     /// place, if there is one.
     #[inline(never)]
-    pub(crate) fn hold(&self, account: &Account, key: Key, bytes: Option<u64>) -> Option<usize> {
+    pub(crate) fn hold(&self, account: &Account, key: MemoryKey, bytes: Option<u64>) -> Option<SharedPlace> {
         let mut counts = self.counts.lock();
         let place = match bytes {
-            None => account.join(key, |place| counts.get(place) == Some(&0)),
-            Some(bytes) => account.share(key, bytes),
+            None => account.join(key.get(), |place| counts.get(place) == Some(&0)),
+            Some(bytes) => account.share(key.get(), bytes),
         }?;
         *counts.get_mut(place)? += 1;
         self.held.fetch_add(1, Ordering::AcqRel);
-        Some(place)
+        Some(SharedPlace(place))
     }
 
     /// One holder less.
     #[inline(never)]
-    pub(crate) fn leave(&self, account: &Account, place: usize) {
+    pub(crate) fn leave(&self, account: &Account, SharedPlace(place): SharedPlace) {
         let mut counts = self.counts.lock();
         let Some(count) = counts.get_mut(place).filter(|count| **count > 0) else { return };
         *count -= 1;
@@ -83,9 +109,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_never_zero_and_fits_into_a_note() {
+    fn a_key_has_48_bits() {
         for words in [&[][..], &[0], &[u64::MAX; 8], &[1, 2, 3]] {
-            assert!((1..1 << 48).contains(&key_of(words)), "{words:?}");
+            assert!((1..1 << 48).contains(&key_of(words).get()), "{words:?}");
         }
         assert_ne!(key_of(&[0, 1]), key_of(&[1, 0]));
         assert_ne!(key_of(&[0]), key_of(&[0, 0]));
