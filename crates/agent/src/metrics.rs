@@ -14,9 +14,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::control::HoldStatus;
-use crate::kubernetes::PodRef;
-use crate::server::policy_name;
+use crate::admin_api::HoldStatus;
+use crate::admin_api::policy_name;
+use crate::pod::PodRef;
 
 pub(crate) use page::serve;
 

@@ -9,9 +9,10 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, oneshot};
 
-use super::pod::{PodNews, PodOnNode};
 use super::pod_watch::on_node;
-use crate::driver::{Input, say};
+use crate::event::AgentEvent;
+use crate::log::say;
+use crate::pod::{PodNews, PodOnNode};
 
 /// How long a program waits at most. The shim waits longer for its welcome, and so reads what it is refused with.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,12 +42,12 @@ pub(super) fn channel() -> (Inquiries, Inbox) {
 }
 
 impl Inquiries {
-    /// Waits until the driver has heard of the pod, or nobody can say anything about it.
+    /// Waits until the pool's task has heard of the pod, or nobody can say anything about it.
     pub(crate) async fn ask_for(&self, pod: PodId) {
         let (answered, answer) = oneshot::channel();
         let asking = async {
             if self.0.send(Inquiry { pod, answered }).await.is_ok() {
-                // Without an answer the driver decides by what it knows.
+                // Without an answer the pool's task decides by what it knows.
                 let _ = answer.await;
             }
         };
@@ -56,7 +57,7 @@ impl Inquiries {
 
 impl Inbox {
     /// Answers until the agent goes down. Everybody who asks meanwhile is answered by the same list.
-    pub(super) async fn answer(mut self, client: Client, node: String, driver: mpsc::Sender<Input>) {
+    pub(super) async fn answer(mut self, client: Client, node: String, task: mpsc::Sender<AgentEvent>) {
         let pods: Api<Pod> = Api::all(client);
         let on_node = ListParams::default().fields(&on_node(&node));
         let mut open: Vec<Inquiry> = Vec::new();
@@ -72,8 +73,8 @@ impl Inbox {
             match pods.list(&on_node).await {
                 Ok(list) => {
                     let asked = |pod: &PodOnNode| open.iter().any(|inquiry| inquiry.pod == pod.id);
-                    for pod in list.items.iter().filter_map(PodOnNode::of).filter(asked) {
-                        if driver.send(Input::Pods(PodNews::Present(pod))).await.is_err() {
+                    for pod in list.items.iter().filter_map(PodOnNode::read).filter(asked) {
+                        if task.send(AgentEvent::Pods(PodNews::Present(pod))).await.is_err() {
                             return;
                         }
                     }

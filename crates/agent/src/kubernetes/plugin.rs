@@ -28,8 +28,9 @@ use starting::Starting;
 
 use super::cdi;
 use super::node::Known;
-use super::pod_watch::Seen;
-use crate::driver::{Input, say};
+use super::pod_watch::SharingPods;
+use crate::event::AgentEvent;
+use crate::log::say;
 
 /// How often the kubelet's socket and our own are looked at, and a registration that failed is tried again.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -45,10 +46,10 @@ const PER_CARD: usize = 100;
 pub(super) struct Surroundings {
     pub(super) kubelet: Kubelet,
     pub(super) client: Client,
-    pub(super) seen: Seen,
+    pub(super) seen: SharingPods,
     pub(super) policy: watch::Receiver<Known>,
     pub(super) cards: watch::Receiver<Vec<PoolCard>>,
-    pub(super) driver: mpsc::Sender<Input>,
+    pub(super) task: mpsc::Sender<AgentEvent>,
     /// The device of the Container Device Interface that holds the driver and all cards.
     pub(super) driver_device: String,
 }
@@ -178,7 +179,7 @@ impl Plugin {
             client: around.client.clone(),
             seen: around.seen.clone(),
             policy: around.policy.clone(),
-            driver: around.driver.clone(),
+            task: around.task.clone(),
         });
         let service = Service { options: self.options(), devices, gives: self.gives.clone(), starting };
         let connections = futures::stream::unfold(listener, |listener| async {

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use gpupool_core::pool;
 use gpupool_core::sharing::names::{
     ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
 };
@@ -17,50 +16,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::outage::causes;
-use super::pod::{PodRef, TurnedAway};
-use crate::driver::say;
+use crate::log::say;
+use crate::notice::Notice;
+use crate::pod::PodRef;
 
 /// The first pause before a write is tried again; it doubles up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// See [`PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// Something to tell the owners of pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// One makes room for another.
-    Preempted {
-        /// Who gives up its card.
-        victim: PodRef,
-        /// For whom.
-        beneficiary: PodRef,
-        /// When, by the clock that runs from the boot on. It names the Events: said again after a restart, they are
-        /// the same ones.
-        at: pool::Timestamp,
-    },
-    /// A pod gets no place in the pool.
-    TurnedAway {
-        /// Which.
-        pod: PodRef,
-        /// Why.
-        why: TurnedAway,
-    },
-    /// The agent's check on the shim has found something about a pod.
-    Found {
-        /// Which.
-        pod: PodRef,
-        /// The Event's reason.
-        reason: &'static str,
-        /// What it says.
-        sentence: String,
-    },
-    /// A pod that was turned away has got its place.
-    TakenIn {
-        /// Which.
-        pod: PodRef,
-    },
-}
 
 /// One thing to write about one pod.
 #[derive(Debug)]
@@ -85,13 +49,13 @@ impl Notice {
                     Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now, of_both),
                 ]
             }
-            Self::TurnedAway { pod, why } => vec![Report {
+            Self::Rejection { pod, why } => vec![Report {
                 pod,
                 condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
                 event: Some((REFUSED, why.sentence)),
                 number,
             }],
-            Self::TakenIn { pod } => {
+            Self::Admitted { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
                 let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
                 vec![Report { pod, condition: Some(condition), event: None, number }]

@@ -1,6 +1,6 @@
 //! The agent's own check on the shim: who uses the cards without being held, and who takes more than is counted.
 //!
-//! What follows from a look is decided in [`crate::accounting`]; here the processes get their pods, findings are said,
+//! What follows from a look is decided in [`crate::usage_audit`]; here the processes get their pods, findings are said,
 //! and where the agent's setting says so, a pod that takes more than its limit loses its GPU processes.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,16 @@ use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
 use rustix::process::Signal;
 
+use super::PoolTask;
 use super::publish::share_of;
-use super::{Driver, clock, say};
-use crate::accounting::observe::{Observation, Sighting};
-use crate::accounting::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
-use crate::control::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
-use crate::peer::Held;
+use crate::clock::clock;
+use crate::log::say;
+
+use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
+use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
+use crate::usage_audit::observe::{Observation, Sighting};
+use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
 
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
@@ -33,21 +36,21 @@ pub(super) struct Check {
 /// A pod whose GPU processes are being ended.
 #[derive(Debug)]
 struct Eviction {
-    targets: Vec<Held>,
+    targets: Vec<HeldProcess>,
     kill_at: Timestamp,
 }
 
 /// Whose process a sighting shows.
 enum Owner {
     /// A pod's, and the shim holds it.
-    Held(PodId),
+    HeldProcess(PodId),
     /// A pod's, and nothing holds it.
     NotHeld(PodId),
     /// Nobody's.
     Stranger,
 }
 
-impl Driver {
+impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
         self.looked(observation.looks);
@@ -72,7 +75,7 @@ impl Driver {
         for sighting in sightings {
             let owner = self.owner_of(sighting);
             let (pod, held) = match owner {
-                Owner::Held(pod) => (pod, true),
+                Owner::HeldProcess(pod) => (pod, true),
                 Owner::NotHeld(pod) => (pod, false),
                 Owner::Stranger => {
                     strangers.push(sighting.process.clone());
@@ -109,7 +112,7 @@ impl Driver {
     }
 
     fn owner_of(&self, sighting: &Sighting) -> Owner {
-        if let Some(process) = self.books.process(sighting.key) {
+        if let Some(process) = self.registry.process(sighting.key) {
             // Where a restarted agent has not got the ledger back, the process has the benefit of the doubt.
             let counted = self
                 .slot(&process.pod, process.slot, |slot: &Slot| {
@@ -118,11 +121,15 @@ impl Driver {
                 .unwrap_or(true);
             // It has introduced itself and counts nothing, and yet there is more than a driver leaves behind.
             let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
-            return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
+            return if past {
+                Owner::NotHeld(process.pod.clone())
+            } else {
+                Owner::HeldProcess(process.pod.clone())
+            };
         }
         match self.identity.pod_of(sighting.key, None) {
             // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
-            Ok(pod) if self.books.group(&pod).is_some() => Owner::NotHeld(pod),
+            Ok(pod) if self.registry.pod(&pod).is_some() => Owner::NotHeld(pod),
             _ => Owner::Stranger,
         }
     }
@@ -156,12 +163,12 @@ impl Driver {
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that
     /// hold it.
     fn evict(&mut self, pod: &PodId, sightings: &[Sighting]) {
-        let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::Held(owner) | Owner::NotHeld(owner) if owner == *pod);
+        let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::HeldProcess(owner) | Owner::NotHeld(owner) if owner == *pod);
         let keys: Vec<ProcessKey> = sightings.iter().filter(mine).map(|sighting| sighting.key).collect();
         let mut targets = Vec::new();
         for key in keys {
             // One that has ended meanwhile needs no signal.
-            let Ok(held) = Held::by_key(&self.proc, key) else { continue };
+            let Ok(held) = HeldProcess::by_key(&self.proc, key) else { continue };
             if let Err(failure) = held.signal(Signal::TERM) {
                 say(&format!("cannot send a signal to process {}: {failure}", key.pid));
             }
