@@ -6,6 +6,7 @@
 mod bench;
 mod clients;
 mod cluster;
+mod dependencies;
 mod device_check;
 mod fuzz;
 mod lab;

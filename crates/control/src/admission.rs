@@ -1,7 +1,7 @@
 //! Admission: what the API server asks before it stores a pod, a pod template or a node.
 //!
 //! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered and
-//! nobody else is asked, so every replica answers alike. A question that cannot be understood lets the object through:
+//! nobody else is review, so every replica answers alike. A review that cannot be understood lets the object through:
 //! where sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held up.
 
 mod affinity;
@@ -36,19 +36,19 @@ pub fn router(namespace: &str) -> Router {
         .with_state(own)
 }
 
-async fn mutate_pods(Json(asked): ReviewRequest) -> ReviewResponse {
-    answer(asked, |request, response| match Review::of(request).share() {
+async fn mutate_pods(Json(review): ReviewRequest) -> ReviewResponse {
+    answer(review, |request, response| match Review::of(request).share() {
         Ok(after) => changed(response, request.object, &after),
         Err(refusal) => refused(response, request, &refusal.to_string()),
     })
 }
 
-async fn mutate_exclusive(Json(asked): ReviewRequest) -> ReviewResponse {
-    answer(asked, |request, response| changed(response, request.object, &Review::of(request).keep_off()))
+async fn mutate_exclusive(Json(review): ReviewRequest) -> ReviewResponse {
+    answer(review, |request, response| changed(response, request.object, &Review::of(request).keep_off()))
 }
 
-async fn validate_pods(State(own): State<Arc<str>>, Json(asked): ReviewRequest) -> ReviewResponse {
-    answer(asked, |request, response| {
+async fn validate_pods(State(own): State<Arc<str>>, Json(review): ReviewRequest) -> ReviewResponse {
+    answer(review, |request, response| {
         let by_gpupool = request.user.starts_with(&*own);
         match Review::of(request).validate(by_gpupool) {
             Ok(()) => response,
@@ -57,14 +57,14 @@ async fn validate_pods(State(own): State<Arc<str>>, Json(asked): ReviewRequest) 
     })
 }
 
-async fn mutate_nodes(Json(asked): ReviewRequest) -> ReviewResponse {
-    answer(asked, |request, response| {
+async fn mutate_nodes(Json(review): ReviewRequest) -> ReviewResponse {
+    answer(review, |request, response| {
         changed(response, request.object, &nodes::reserve(request.object, request.old))
     })
 }
 
-/// What matters of a question.
-struct ReviewQuestion<'a> {
+/// What of a review matters.
+struct ReviewedObject<'a> {
     kind: Option<TemplateKind>,
     user: &'a str,
     object: &'a Value,
@@ -74,18 +74,18 @@ struct ReviewQuestion<'a> {
 }
 
 impl<'a> Review<'a> {
-    fn of(question: &ReviewQuestion<'a>) -> Self {
+    fn of(reviewed: &ReviewedObject<'a>) -> Self {
         // Of an unknown kind nothing is found, and so nothing is changed.
-        let kind = question.kind.unwrap_or_default();
-        Review { kind, object: question.object, old: question.old }
+        let kind = reviewed.kind.unwrap_or_default();
+        Review { kind, object: reviewed.object, old: reviewed.old }
     }
 }
 
 fn answer(
-    asked: AdmissionReview<DynamicObject>,
-    reply: impl FnOnce(&ReviewQuestion<'_>, AdmissionResponse) -> AdmissionResponse,
+    review: AdmissionReview<DynamicObject>,
+    reply: impl FnOnce(&ReviewedObject<'_>, AdmissionResponse) -> AdmissionResponse,
 ) -> ReviewResponse {
-    let request: AdmissionRequest<DynamicObject> = match asked.try_into() {
+    let request: AdmissionRequest<DynamicObject> = match review.try_into() {
         Ok(request) => request,
         Err(failure) => return Json(AdmissionResponse::invalid(failure).into_review()),
     };
@@ -96,14 +96,14 @@ fn answer(
         return Json(response.into_review());
     };
     let (namespace, name) = (request.namespace.as_deref().unwrap_or_default(), &request.name);
-    let question = ReviewQuestion {
+    let reviewed = ReviewedObject {
         kind: TemplateKind::of(&request.kind.kind),
         user: request.user_info.username.as_deref().unwrap_or_default(),
         object: &object,
         old: old.as_ref(),
         what: format!("{} {namespace}/{name}", request.kind.kind),
     };
-    Json(reply(&question, response).into_review())
+    Json(reply(&reviewed, response).into_review())
 }
 
 /// The answer that turns the object into another.
@@ -118,7 +118,7 @@ fn changed(response: AdmissionResponse, before: &Value, after: &Value) -> Admiss
     })
 }
 
-fn refused(response: AdmissionResponse, question: &ReviewQuestion<'_>, sentence: &str) -> AdmissionResponse {
-    info!(object = question.what, user = question.user, "refused: {sentence}");
+fn refused(response: AdmissionResponse, reviewed: &ReviewedObject<'_>, sentence: &str) -> AdmissionResponse {
+    info!(object = reviewed.what, user = reviewed.user, "refused: {sentence}");
     response.deny(sentence)
 }

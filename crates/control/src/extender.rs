@@ -23,10 +23,10 @@ use gpupool_core::placement::Cluster;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use wire::{Arguments, BindArguments, BindResult, FilterResult, HostPriority};
+use wire::{BindArguments, BindResult, ExtenderArguments, FilterResult, HostPriority};
 
-/// The longest question, in bytes: names of some hundred thousand nodes.
-const LONGEST_QUESTION: usize = 32 << 20;
+/// The largest request body, in bytes: names of some hundred thousand nodes.
+const LARGEST_BODY: usize = 32 << 20;
 
 /// What one process knows and serves. Clones are the same one.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl Extender {
             .route("/filter", post(filter))
             .route("/prioritize", post(prioritize))
             .route("/bind", post(bind_pod))
-            .layer(DefaultBodyLimit::max(LONGEST_QUESTION))
+            .layer(DefaultBodyLimit::max(LARGEST_BODY))
             .with_state(self.clone())
     }
 
@@ -100,7 +100,7 @@ impl Extender {
 }
 
 async fn filter(State(extender): State<Extender>, body: Bytes) -> Response {
-    let arguments = match Arguments::read(&body) {
+    let arguments = match ExtenderArguments::read(&body) {
         Ok(arguments) => arguments,
         Err(failure) => return (StatusCode::BAD_REQUEST, failure.to_string()).into_response(),
     };
@@ -112,7 +112,7 @@ async fn filter(State(extender): State<Extender>, body: Bytes) -> Response {
 }
 
 async fn prioritize(State(extender): State<Extender>, body: Bytes) -> Response {
-    let arguments = match Arguments::read(&body) {
+    let arguments = match ExtenderArguments::read(&body) {
         Ok(arguments) => arguments,
         Err(failure) => return (StatusCode::BAD_REQUEST, failure.to_string()).into_response(),
     };
@@ -136,7 +136,7 @@ async fn bind_pod(State(extender): State<Extender>, body: Bytes) -> Response {
 }
 
 impl Extender {
-    fn filter(&self, arguments: &Arguments<'_>) -> FilterResult {
+    fn filter(&self, arguments: &ExtenderArguments<'_>) -> FilterResult {
         let demand = match demand::of(&arguments.pod) {
             Ok(demand) => demand,
             Err(refusal) => return FilterResult::error(without_percent(refusal.to_string())),
@@ -163,7 +163,7 @@ impl Extender {
         result
     }
 
-    fn prioritize(&self, arguments: &Arguments<'_>) -> Vec<HostPriority> {
+    fn prioritize(&self, arguments: &ExtenderArguments<'_>) -> Vec<HostPriority> {
         let names = arguments.node_names.as_deref().unwrap_or_default();
         let demand = demand::of(&arguments.pod).ok();
         let cluster = self.cluster();
@@ -175,7 +175,7 @@ impl Extender {
     }
 }
 
-/// The scheduler sends what it is told through a format that takes a percent sign for its own.
+/// The scheduler passes messages through a format string, in which a percent sign begins a verb.
 fn without_percent(text: String) -> String {
     if text.contains('%') { text.replace('%', " percent") } else { text }
 }

@@ -1,9 +1,9 @@
-//! What the controller is told about its cluster, by the command line or by GPU Operator's `ClusterPolicy`.
+//! The settings that decide what nodes are for: of the command line, or of GPU Operator's `ClusterPolicy`.
 
 use gpupool_core::checker::Rules;
 use gpupool_core::node_use::operands::Mode;
 
-/// The cluster's side of every decision.
+/// What of the cluster every decision about a node depends on.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ClusterSettings {
     /// Whether sandbox workloads are enabled.

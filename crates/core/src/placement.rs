@@ -18,7 +18,7 @@ pub use room::{Card, Room};
 /// What a pod wants of GPUs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Demand {
-    /// Nothing.
+    /// No GPU at all, or no percentage of one.
     None,
     /// Whole cards (`nvidia.com/gpu`), for itself.
     Exclusive,
@@ -26,9 +26,9 @@ pub enum Demand {
     Shared {
         /// The policy that the pod's label names.
         policy: Policy,
-        /// Computing time of one card.
+        /// Percent of one card's computing time, request and limit.
         core: Share,
-        /// Memory of one card.
+        /// Percent of one card's memory, request and limit.
         memory: Share,
     },
 }

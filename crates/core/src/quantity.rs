@@ -43,7 +43,7 @@ pub enum Form {
 /// Why a text is no quantity.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("an empty quantity: write a number such as 4, 500m or 16Gi")]
     Empty,
     /// Not of the grammar.
@@ -55,10 +55,10 @@ pub enum QuantityError {
 }
 
 impl Quantity {
-    /// Nothing.
+    /// 0, without a suffix.
     pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
 
-    /// A thousandth of a unit.
+    /// `1m`: a thousandth of a unit.
     pub const MILLI: Self = Self { nanos: NANOS / 1000, form: Form::Decimal };
 
     /// So many times 2^30 units, as `Gi`.
@@ -66,7 +66,7 @@ impl Quantity {
         Self { nanos: ((count as i128) << 30) * NANOS, form: Form::Binary }
     }
 
-    /// A whole number of units.
+    /// So many units, without a suffix.
     pub const fn whole_units(units: u32) -> Self {
         Self { nanos: units as i128 * NANOS, form: Form::Decimal }
     }

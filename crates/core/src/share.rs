@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub struct Percent(u8);
 
 impl Percent {
-    /// A whole card.
+    /// 100 percent: a whole card.
     pub const WHOLE: Self = Self(100);
 
     /// The percentage `value`; refused unless it is 1 to 100.
@@ -131,7 +131,7 @@ pub enum ShareError {
         "`{text}` is not a percentage of one card: write a whole number from 1 to 100, or REQUEST:LIMIT such as 50:100"
     )]
     NotANumber {
-        /// What was written.
+        /// The text as it was written.
         text: String,
     },
     /// A number outside 1..=100.
@@ -145,15 +145,15 @@ pub enum ShareError {
         "the request {request} is over the limit {limit}: both are from 1 to 100, and the request may not exceed the limit"
     )]
     RequestOverLimit {
-        /// The request.
+        /// Percent of one card, 1 to 100.
         request: Percent,
-        /// The limit.
+        /// Percent of one card, 1 to 100.
         limit: Percent,
     },
     /// More than one colon.
     #[error("`{text}` has too many parts: write one number from 1 to 100, or REQUEST:LIMIT such as 50:100")]
     TooManyParts {
-        /// What was written.
+        /// The text as it was written.
         text: String,
     },
 }

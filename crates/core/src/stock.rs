@@ -26,19 +26,19 @@ pub type Resources = BTreeMap<String, Quantity>;
 /// A node, as far as the stock depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockNode {
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// Its labels.
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// Its taints.
+    /// `spec.taints`.
     pub taints: Vec<Taint>,
-    /// Whether it was cordoned.
+    /// `spec.unschedulable`: it was cordoned.
     pub unschedulable: bool,
     /// Whether its condition `Ready` is absent or true.
     pub ready: bool,
-    /// What pods may ask for.
+    /// `status.allocatable`: what pods may ask for.
     pub allocatable: Resources,
-    /// What is there.
+    /// `status.capacity`: what is there, unhealthy devices included.
     pub capacity: Resources,
 }
 
@@ -68,13 +68,13 @@ impl PodPhase {
 /// A pod, as far as the stock depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockPod {
-    /// Its namespace.
+    /// `metadata.namespace`.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// The node that it is bound to.
+    /// `spec.nodeName`: the node that it is bound to.
     pub node: Option<String>,
-    /// How far it has come.
+    /// What `status.phase` says of it.
     pub phase: PodPhase,
     /// What it asks for in all ([`pod_requests`]).
     pub requests: Resources,
@@ -82,9 +82,9 @@ pub struct StockPod {
     pub node_selector: BTreeMap<String, String>,
     /// The terms of its required node affinity, one of which must hold; nothing where it has none.
     pub node_affinity: Option<Vec<Term>>,
-    /// Its tolerations.
+    /// `spec.tolerations`.
     pub tolerations: Vec<Toleration>,
-    /// Names of its scheduling gates.
+    /// `spec.schedulingGates`, by name: with any, the scheduler does not look at it yet.
     pub gates: Vec<String>,
     /// The message of its condition `PodScheduled`, while that is false.
     pub scheduler_message: Option<String>,

@@ -43,7 +43,7 @@ impl TableHeader {
     }
 }
 
-/// One card.
+/// A card as `cuDeviceGet…` and NVML described it to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Card {
@@ -53,17 +53,17 @@ pub struct Card {
     pub name: [u8; NAME_LENGTH],
     /// All of its memory in bytes (`cuDeviceTotalMem_v2`).
     pub total_memory: u64,
-    /// PCI domain.
+    /// PCI domain (`CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`).
     pub pci_domain: u32,
-    /// PCI bus.
+    /// PCI bus (`CU_DEVICE_ATTRIBUTE_PCI_BUS_ID`).
     pub pci_bus: u32,
-    /// PCI device.
+    /// PCI device (`CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID`).
     pub pci_device: u32,
-    /// Compute capability, major part.
+    /// Compute capability, major part: the 8 of 8.6.
     pub cc_major: i32,
-    /// Compute capability, minor part.
+    /// Compute capability, minor part: the 6 of 8.6.
     pub cc_minor: i32,
-    /// NVML's index of the card.
+    /// NVML's index of the card (`nvmlDeviceGetIndex`), which may differ from CUDA's.
     pub nvml_index: u32,
     /// `cuDeviceGetAttribute` by number; [`NO_ATTRIBUTE`] where the driver refused.
     pub attributes: [i32; ATTRIBUTES],
@@ -163,7 +163,7 @@ impl<'a> CardTable<'a> {
         Ok(Self { driver_version: header.driver_version, cards })
     }
 
-    /// What `cuDriverGetVersion` says.
+    /// What `cuDriverGetVersion` says: 1000 times the major part and 10 times the minor one.
     pub const fn driver_version(&self) -> i32 {
         self.driver_version
     }

@@ -19,14 +19,18 @@
 
 use core::ffi::c_void;
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 use crate::bucket::Bucket;
 
 mod owner;
+mod reservation;
 mod shared;
+mod slot;
 
 pub use owner::Owner;
+pub use reservation::{Reservation, ReserveError};
 pub use shared::{SHARED, Shared};
+pub use slot::Slot;
 
 /// First four bytes of the ledger.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
@@ -59,18 +63,6 @@ pub struct LedgerHeader {
     bucket: Bucket,
 }
 
-/// One process's account.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub struct Slot {
-    committed: AtomicU64,
-    pending: AtomicU64,
-    contexts: AtomicU32,
-    submitted: AtomicU32,
-    pid: AtomicU32,
-    agents_pid: AtomicU32,
-}
-
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<LedgerHeader>() == HEADER_LENGTH);
@@ -78,107 +70,6 @@ const _: () = {
     assert!(size_of::<Shared>() == SHARED_LENGTH);
     assert!(FILE_LENGTH == 86_016);
 };
-
-impl Slot {
-    /// Bytes that the process holds on the card.
-    pub fn committed(&self) -> u64 {
-        self.committed.load(Ordering::SeqCst)
-    }
-
-    /// Bytes that the process is about to take.
-    pub fn pending(&self) -> u64 {
-        self.pending.load(Ordering::SeqCst)
-    }
-
-    /// Contexts that the process has on the card.
-    pub fn contexts(&self) -> u32 {
-        self.contexts.load(Ordering::Relaxed)
-    }
-
-    /// One context more.
-    pub fn context_made(&self) {
-        self.contexts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One context less; never below none.
-    pub fn context_gone(&self) {
-        // Only the owning process counts here, and a lost race merely repeats the loop.
-        let _ = self.contexts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-    }
-
-    /// The flag behind [`Self::mark_submitted`], for code that sets it without a call: 1 stands for submitted work.
-    pub const fn submitted_flag(&self) -> &AtomicU32 {
-        &self.submitted
-    }
-
-    /// The process submits work. Costs a load when that is known already.
-    #[inline]
-    pub fn mark_submitted(&self) {
-        if self.submitted.load(Ordering::Relaxed) == 0 {
-            self.submitted.store(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether work was submitted since the last time somebody asked; the agent asks once a second.
-    pub fn take_submitted(&self) -> bool {
-        self.submitted.swap(0, Ordering::Relaxed) != 0
-    }
-
-    /// The process holds nothing, is about to take nothing, and has no context.
-    pub fn is_empty(&self) -> bool {
-        self.pending() == 0 && self.committed() == 0 && self.contexts() == 0
-    }
-
-    /// Takes back what a process held, `bytes` at a time, after the driver freed it. Never below zero: a slot that
-    /// somebody falsified must not turn into an endless charge.
-    pub fn release(&self, bytes: u64) {
-        subtract(&self.committed, bytes);
-    }
-
-    fn clear(&self) {
-        self.pid.store(0, Ordering::Relaxed);
-        self.agents_pid.store(0, Ordering::Relaxed);
-        self.contexts.store(0, Ordering::Relaxed);
-        self.submitted.store(0, Ordering::Relaxed);
-        self.committed.store(0, Ordering::SeqCst);
-        self.pending.store(0, Ordering::SeqCst);
-    }
-
-    /// What the slot counts, never less than what its owner holds at some moment of this call: `pending` first.
-    fn charge(&self) -> u64 {
-        let pending = self.pending();
-        self.committed().saturating_add(pending)
-    }
-}
-
-fn subtract(counter: &AtomicU64, bytes: u64) {
-    let before = counter.fetch_sub(bytes, Ordering::SeqCst);
-    if before < bytes {
-        // Falsified from outside, or released twice: put back what went below zero.
-        counter.fetch_add(bytes - before, Ordering::SeqCst);
-    }
-}
-
-/// Why memory was not reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReserveError {
-    /// The pod holds so much that this does not fit. CUDA's own out-of-memory error is the answer.
-    #[error("{wanted} bytes do not fit: {held} of {limit} bytes are held")]
-    OutOfMemory {
-        /// Bytes asked for.
-        wanted: u64,
-        /// Bytes that the pod held at that moment.
-        held: u64,
-        /// The pod's limit in bytes.
-        limit: u64,
-    },
-    /// What is held leaves room, but others kept announcing more than fits for as long as the caller would wait.
-    #[error("other processes of the pod kept asking for memory at the same moment")]
-    Contended,
-    /// The slot lies outside the ledger.
-    #[error("slot {0} is not in this ledger")]
-    NoSuchSlot(u32),
-}
 
 /// Why a piece of memory is no ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -247,12 +138,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The pod's device time.
+    /// The bucket of the pod's device time, in the header.
     pub const fn bucket(&self) -> &'a Bucket {
         &self.header.bucket
     }
 
-    /// One slot.
+    /// The slot at `index`; nothing where the ledger has none there.
     pub fn slot(&self, index: u32) -> Option<&'a Slot> {
         self.slots.get(index as usize)
     }
@@ -294,40 +185,6 @@ impl<'a> Ledger<'a> {
         &self.slots[..used.min(self.slots.len())]
     }
 
-    /// Reserves `bytes` for the process in slot `index`, so that the pod stays within `limit` bytes.
-    ///
-    /// Where only somebody else's announcement stands in the way, `wait` is called with 0, 1, 2… before each further
-    /// attempt; it may yield or sleep, and gives up with `false`.
-    pub fn reserve(
-        &self,
-        index: u32,
-        bytes: u64,
-        limit: u64,
-        mut wait: impl FnMut(u32) -> bool,
-    ) -> Result<Reservation<'a>, ReserveError> {
-        let slot = self.slot(index).ok_or(ReserveError::NoSuchSlot(index))?;
-        let mut attempt = 0;
-        loop {
-            // Before anything is announced: an absurd size must not wrap the counter around.
-            if bytes > limit {
-                return Err(ReserveError::OutOfMemory { wanted: bytes, held: self.committed(), limit });
-            }
-            slot.pending.fetch_add(bytes, Ordering::SeqCst);
-            if self.charged() <= limit {
-                return Ok(Reservation { slot, bytes });
-            }
-            subtract(&slot.pending, bytes);
-            let held = self.committed();
-            if held.saturating_add(bytes) > limit {
-                return Err(ReserveError::OutOfMemory { wanted: bytes, held, limit });
-            }
-            if !wait(attempt) {
-                return Err(ReserveError::Contended);
-            }
-            attempt += 1;
-        }
-    }
-
     /// Charges `bytes` that the driver has taken already, whatever the limit says: truth comes before limits.
     pub fn charge_anyway(&self, index: u32, bytes: u64) {
         if let Some(slot) = self.slot(index) {
@@ -355,33 +212,6 @@ impl LedgerHeader {
         };
         header.set(slots);
         header
-    }
-}
-
-/// Memory that is announced and must be committed or cancelled. Dropping it does neither: the caller may be on its
-/// way through the driver, and a lost reservation costs the process its own share, not the pod its limit.
-#[derive(Debug)]
-#[must_use = "a reservation is charged until it is committed or cancelled"]
-pub struct Reservation<'a> {
-    slot: &'a Slot,
-    bytes: u64,
-}
-
-impl Reservation<'_> {
-    /// Bytes announced.
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The driver took `actual` bytes: charged first, then no longer announced.
-    pub fn commit(self, actual: u64) {
-        self.slot.committed.fetch_add(actual, Ordering::SeqCst);
-        subtract(&self.slot.pending, self.bytes);
-    }
-
-    /// The driver took nothing.
-    pub fn cancel(self) {
-        subtract(&self.slot.pending, self.bytes);
     }
 }
 

@@ -21,13 +21,13 @@ pub const FILE_LENGTH: usize = 4096;
 /// How often a reader looks again before it takes what it sees: the writer is done in nanoseconds, or was killed.
 const READ_ATTEMPTS: u32 = 64;
 
-/// Where a pod stands.
+/// The state of a pod, by the number that the page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PodState {
     /// It holds nothing and wants nothing.
     Hibernating = 0,
-    /// It waits in the queue.
+    /// It waits in the queue; [`Limits::position`] says where.
     Ready = 1,
     /// It holds a lease.
     Running = 2,
@@ -55,7 +55,7 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// What one context is charged, in bytes, until it can be measured.
     pub context_reserve_bytes: u64,
-    /// Where the pod stands.
+    /// The state of the pod.
     pub state: PodState,
     /// Place in the queue, 1 for the head; 0 when the pod does not wait.
     pub position: u32,

@@ -32,7 +32,7 @@ pub const MAX_SENTENCE: usize = 512;
 /// Longest name of a pod, in bytes: a Kubernetes namespace (63), a slash and a name (253), with room to spare.
 pub const MAX_POD_NAME: usize = 320;
 
-/// What a frame is.
+/// What a frame is, by the number in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum FrameKind {
@@ -161,12 +161,12 @@ impl Welcome {
         }
     }
 
-    /// The process's slot in the ledger.
+    /// The process's slot in the ledger, below [`crate::ledger::SLOTS`].
     pub const fn slot(&self) -> u32 {
         self.slot.get()
     }
 
-    /// The pod's name, for messages to people.
+    /// The pod's name (`namespace/name` in a cluster), for messages to people.
     pub fn pod(&self) -> &str {
         text::unpack(&self.pod)
     }
@@ -226,7 +226,7 @@ impl Refused {
         }
     }
 
-    /// Why.
+    /// Why, as a number of the protocol; an unknown one reads as [`RefusalReason::Other`].
     pub const fn reason(&self) -> RefusalReason {
         RefusalReason::from_number(self.reason.get())
     }
@@ -287,7 +287,7 @@ impl Granted {
         }
     }
 
-    /// The lease's id.
+    /// The lease's number, never 0; the agent's journal keeps counting across restarts.
     pub const fn lease(&self) -> u64 {
         self.lease.get()
     }
@@ -297,7 +297,7 @@ impl Granted {
         self.card
     }
 
-    /// The card's index in the card table.
+    /// The card's index in the card table, from 0.
     pub const fn index(&self) -> u32 {
         self.index.get()
     }
@@ -358,7 +358,7 @@ pub enum Message<'a> {
 /// Why a packet is no frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not even a header.
+    /// Shorter than a [`Header`]: the packet's length in bytes.
     #[error("a packet of {0} bytes is too short for a gpupool frame")]
     TooShort(usize),
     /// The first four bytes are not [`MAGIC`].
@@ -369,7 +369,7 @@ pub enum DecodeError {
         "the peer speaks protocol version {0}, this side speaks {VERSION}: use programs of the same release"
     )]
     Version(u16),
-    /// No such kind.
+    /// The number is no [`FrameKind`].
     #[error("frames of kind {0} are unknown here")]
     UnknownKind(u16),
     /// The length is wrong for the kind.

@@ -10,8 +10,8 @@ const BUCKET_NS: u64 = 50_000_000;
 /// Buckets of a ring: the last second and 2.2 seconds of work that is already booked.
 const BUCKETS: usize = 64;
 
-/// Busy time in buckets of 50 ms. A word holds the bucket's number (upper half) and its busy nanoseconds (lower
-/// half), so that an outdated word is told from a current one without any clean-up.
+/// Busy time in buckets of 50 ms. A word holds the bucket's number (upper half) and its busy nanoseconds (lower half),
+/// so that an outdated word is told from a current one without any clean-up.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct BusyTime([AtomicU64; BUCKETS]);

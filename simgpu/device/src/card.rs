@@ -88,8 +88,8 @@ impl Card {
         self.processes_since(0)
     }
 
-    /// As [`Self::processes`], with utilisation measured from `since` (nanoseconds of [`now_ns`]) if that is less
-    /// than a second ago.
+    /// As [`Self::processes`], with utilisation measured from `since` (nanoseconds of [`now_ns`]) if that is less than
+    /// a second ago.
     pub fn processes_since(&self, since: u64) -> Vec<ProcessUse> {
         let now = now_ns();
         let cells = self.machine.cells(self.index);

@@ -44,8 +44,8 @@ struct CallFaults {
 }
 
 /// The faults ordered for this process. Written as a list: `cuMemAlloc_v2=2@3` (the third call answers 2),
-/// `cuInit=100` (every call answers 100), `cuLaunchKernel=lose@5`, `cuCtxCreate_v4=slow:100ms`, `driver=11040`
-/// (pretend that older driver), `extra=cuFutureCall` (pretend that newer name).
+/// `cuInit=100` (every call answers 100), `cuLaunchKernel=lose@5`, `cuCtxCreate_v4=slow:100ms`, `driver=11040` (pretend
+/// that older driver), `extra=cuFutureCall` (pretend that newer name).
 #[derive(Debug, Default)]
 pub struct Faults {
     entries: HashMap<String, CallFaults>,

@@ -1,7 +1,7 @@
 //! The shared file, byte by byte: a header, the cards, the process slots, one cell per card and slot, the segments.
 //!
-//! All words that change are atomics. A word that belongs to a process carries the process's tag in its upper bits,
-//! so that whoever cleans up after a dead process can't touch what its slot's next owner wrote.
+//! All words that change are atomics. A word that belongs to a process carries the process's tag in its upper bits, so
+//! that whoever cleans up after a dead process can't touch what its slot's next owner wrote.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 

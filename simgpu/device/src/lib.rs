@@ -6,10 +6,8 @@
 //! The ground rules, which everything here obeys:
 //!
 //! - Any process may be killed at any instruction. Nothing is held across processes: no mutex lives in the shared
-//!   file, and every step is one atomic operation on a word that names its owner. Where that is not enough (memory
-//! that
-//!   processes share) there is a record lock, which the kernel drops with its owner, and every step can be gone on
-//! from.
+//!   file, and every step is one atomic operation on a word that names its owner. Where that is not enough (memory that
+//!   processes share) there is a record lock, which the kernel drops with its owner, and every step can be gone on from.
 //! - A process is alive as long as its POSIX record lock on the state file stands. The kernel drops the lock when
 //!   the process dies, and tells its pid in the reader's own namespace.
 //! - Closing *any* descriptor of the state file would drop the locks of the whole process, so once opened it is never

@@ -128,8 +128,8 @@ impl Machine {
         self.segments().iter().for_each(|segment| segment.set(slot, false));
     }
 
-    /// Makes a segment of `bytes`, of which `granules` count as memory of `card`; the process with `tag` in `slot`
-    /// holds it. `None` where no file can hold it.
+    /// Makes a segment of `bytes`, of which `granules` count as memory of `card`; the process with `tag` in `slot` holds
+    /// it. `None` where no file can hold it.
     pub(crate) fn publish_segment(
         &self,
         (slot, tag): (usize, u64),

@@ -1,5 +1,4 @@
-//! Before init, between inits, after the last shutdown. Alone in its process, since the count of inits is the
-//! process's.
+//! Before init, between inits, after the last shutdown. Alone in its process, since the count of inits is the process's.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;

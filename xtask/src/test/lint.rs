@@ -1,5 +1,6 @@
 //! The part `lint`: what can be said about the sources without running them.
 
+use crate::dependencies;
 use crate::step::{self, Steps};
 
 /// Runs every check.
@@ -30,4 +31,5 @@ pub(super) fn run(steps: &mut Steps) {
     );
     cargo("docs", &["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
     cargo("floors", &["run", "--locked", "--quiet", "--package=gpupool-floors"]);
+    steps.run("dependencies: licences, duplicates, advisories, unused", dependencies::check);
 }

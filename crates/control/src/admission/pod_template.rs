@@ -46,14 +46,14 @@ impl TemplateKind {
     }
 
     /// What of it matters for sharing.
-    pub(super) fn facts(self, object: &Value) -> Pod {
+    pub(super) fn sharing(self, object: &Value) -> Pod {
         sharing_of_json(self.pod(object))
     }
 
     /// The configuration that was applied with an update, if it came that way: the text is new then.
     pub(super) fn applied(self, object: &Value, old: &Value) -> Option<Pod> {
         let text = last_applied(object).filter(|text| last_applied(old) != Some(*text))?;
-        Some(self.facts(&serde_json::from_str(text).ok()?))
+        Some(self.sharing(&serde_json::from_str(text).ok()?))
     }
 }
 

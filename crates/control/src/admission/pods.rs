@@ -23,9 +23,9 @@ impl Review<'_> {
         if pod_template::is_leaving(self.object) {
             return Ok(after);
         }
-        let old = self.old.map(|old| (self.kind.facts(old), self.kind.applied(self.object, old)));
+        let old = self.old.map(|old| (self.kind.sharing(old), self.kind.applied(self.object, old)));
         let update = old.as_ref().map(|(old, applied)| Update { old, applied: applied.as_ref() });
-        let admitted = admit(&self.kind.facts(self.object), update)?;
+        let admitted = admit(&self.kind.sharing(self.object), update)?;
         let affinity = admitted.asked.map(|asked| affinity::shared(asked.policy));
         if let Some(pod) = self.kind.pod_mut(&mut after) {
             // A pod of unusual shape is left as far as it is; Kubernetes will refuse it.
@@ -36,8 +36,8 @@ impl Review<'_> {
 
     /// The object of one who asks for whole cards: on nodes that don't share.
     pub(super) fn keep_off(self) -> Value {
-        let facts = self.kind.facts(self.object);
-        let applies = facts.is_exclusive() && !facts.shares() && !pod_template::is_leaving(self.object);
+        let sharing = self.kind.sharing(self.object);
+        let applies = sharing.is_exclusive() && !sharing.shares() && !pod_template::is_leaving(self.object);
         let affinity = applies.then(affinity::exclusive);
         self.placed(self.object.clone(), affinity.as_ref())
     }
@@ -47,11 +47,11 @@ impl Review<'_> {
         if pod_template::is_leaving(self.object) {
             return Ok(());
         }
-        let facts = self.kind.facts(self.object);
-        match self.old.map(|old| self.kind.facts(old)) {
+        let sharing = self.kind.sharing(self.object);
+        match self.old.map(|old| self.kind.sharing(old)) {
             Some(_) if self.kind.is_pod && by_gpupool => Ok(()),
-            Some(old) if self.kind.is_pod => validate_change(&facts, &old),
-            old => validate(&facts, old.as_ref()),
+            Some(old) if self.kind.is_pod => validate_change(&sharing, &old),
+            old => validate(&sharing, old.as_ref()),
         }
     }
 

@@ -30,10 +30,10 @@ pub(super) enum BindError {
 }
 
 /// Binds the pod. The card counts from the moment it is picked; where the binding is refused, it is free again.
-pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(), BindError> {
-    let pods: Api<Pod> = Api::namespaced(extender.shared.client.clone(), &asked.namespace);
-    let pod = bounded(pods.get(&asked.name)).await.map_err(BindError::Read)?;
-    if pod.metadata.uid.as_deref() != Some(&asked.uid) {
+pub(super) async fn bind(extender: &Extender, arguments: &BindArguments) -> Result<(), BindError> {
+    let pods: Api<Pod> = Api::namespaced(extender.shared.client.clone(), &arguments.namespace);
+    let pod = bounded(pods.get(&arguments.name)).await.map_err(BindError::Read)?;
+    if pod.metadata.uid.as_deref() != Some(&arguments.uid) {
         return Err(BindError::Replaced);
     }
     if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
@@ -42,35 +42,38 @@ pub(super) async fn bind(extender: &Extender, asked: &BindArguments) -> Result<(
     let demand = demand::of(&pod)?;
     let card = {
         let mut cluster = extender.cluster();
-        cluster.sought(&asked.uid);
+        cluster.sought(&arguments.uid);
         let card = cluster
-            .card(demand, &asked.node)
-            .map_err(|unfit| BindError::Unfit { node: asked.node.clone(), unfit })?;
-        cluster.assume(&asked.uid, PlacementPod { node: asked.node.clone(), demand, card: card.clone() });
+            .card(demand, &arguments.node)
+            .map_err(|unfit| BindError::Unfit { node: arguments.node.clone(), unfit })?;
+        cluster.assume(
+            &arguments.uid,
+            PlacementPod { node: arguments.node.clone(), demand, card: card.clone() },
+        );
         card
     };
     let binding = Binding {
         metadata: ObjectMeta {
-            name: Some(asked.name.clone()),
-            namespace: Some(asked.namespace.clone()),
-            uid: Some(asked.uid.clone()),
+            name: Some(arguments.name.clone()),
+            namespace: Some(arguments.namespace.clone()),
+            uid: Some(arguments.uid.clone()),
             annotations: card.map(|card| BTreeMap::from([(CARD_ANNOTATION.to_owned(), card.to_string())])),
             ..ObjectMeta::default()
         },
         target: ObjectReference {
             kind: Some("Node".to_owned()),
-            name: Some(asked.node.clone()),
+            name: Some(arguments.node.clone()),
             ..ObjectReference::default()
         },
     };
     let parameters = PostParams::default();
     let answer =
-        pods.create_subresource::<_, serde_json::Value>("binding", &asked.name, &parameters, &binding);
+        pods.create_subresource::<_, serde_json::Value>("binding", &arguments.name, &parameters, &binding);
     if let Err(failure) = bounded(answer).await {
-        // Only a refusal is sure not to have bound it. After a broken connection the pick stands until the pod is
+        // Only a refusal is sure not to have bound it. After a broken connection the card stays reserved until the pod is
         // seen, or until the scheduler comes with it again.
         if matches!(failure, kube::Error::Api(_)) {
-            extender.cluster().sought(&asked.uid);
+            extender.cluster().sought(&arguments.uid);
         }
         return Err(BindError::NotBound(failure));
     }

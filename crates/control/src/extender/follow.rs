@@ -55,7 +55,7 @@ fn take_node(extender: &Extender, listed: &mut OpenListing, event: Event<Partial
         Event::Init => listed.nodes.clear(),
         Event::InitApply(node) => {
             let name = node.metadata.name.clone().unwrap_or_default();
-            cluster.node_seen(&name, node_facts(&node));
+            cluster.node_seen(&name, placement_node(&node));
             listed.nodes.insert(name);
         }
         Event::InitDone => {
@@ -63,7 +63,7 @@ fn take_node(extender: &Extender, listed: &mut OpenListing, event: Event<Partial
             extender.shared.nodes_known.store(true, Ordering::Release);
         }
         Event::Apply(node) => {
-            cluster.node_seen(node.metadata.name.as_deref().unwrap_or_default(), node_facts(&node));
+            cluster.node_seen(node.metadata.name.as_deref().unwrap_or_default(), placement_node(&node));
         }
         Event::Delete(node) => cluster.node_gone(node.metadata.name.as_deref().unwrap_or_default()),
     }
@@ -76,31 +76,31 @@ fn take_pod(extender: &Extender, listed: &mut OpenListing, event: Event<Pod>) {
         Event::Init => listed.pods.clear(),
         Event::InitApply(pod) => {
             listed.pods.insert(uid(&pod));
-            see(&mut cluster, &uid(&pod), &pod);
+            observe_pod(&mut cluster, &uid(&pod), &pod);
         }
         Event::InitDone => {
             cluster.keep_only(None, Some(&std::mem::take(&mut listed.pods)));
             extender.shared.pods_known.store(true, Ordering::Release);
         }
-        Event::Apply(pod) => see(&mut cluster, &uid(&pod), &pod),
+        Event::Apply(pod) => observe_pod(&mut cluster, &uid(&pod), &pod),
         Event::Delete(pod) => cluster.pod_gone(&uid(&pod)),
     }
 }
 
-fn see(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
+fn observe_pod(cluster: &mut gpupool_core::placement::Cluster, uid: &str, pod: &Pod) {
     if has_finished(pod) {
         cluster.pod_gone(uid);
         return;
     }
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let facts = node.and_then(|node| {
+    let placed = node.and_then(|node| {
         let demand = demand::of(pod).ok()?;
         Some(PlacementPod { node, demand, card: pod::card(pod) })
     });
-    cluster.pod_seen(uid, facts);
+    cluster.pod_seen(uid, placed);
 }
 
-fn node_facts(node: &PartialObjectMeta<Node>) -> PlacementNode {
+fn placement_node(node: &PartialObjectMeta<Node>) -> PlacementNode {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(POLICY_IN_FORCE_LABEL));
     let annotations = node.metadata.annotations.as_ref();
     let cards = annotations.and_then(|annotations| annotations.get(POOL_CARDS_ANNOTATION));

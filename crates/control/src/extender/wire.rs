@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
-/// What `filter` and `prioritize` are asked.
+/// `ExtenderArgs`: the body of `filter` and `prioritize`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Arguments<'a> {
+pub(super) struct ExtenderArguments<'a> {
     #[serde(rename = "Pod")]
     pub(super) pod: Pod,
     /// Nothing when the scheduler sends whole nodes instead, which it does unless it is told `nodeCacheCapable`.
@@ -17,13 +17,13 @@ pub(super) struct Arguments<'a> {
     pub(super) node_names: Option<Vec<Cow<'a, str>>>,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> ExtenderArguments<'a> {
     pub(super) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }
 }
 
-/// The answer to `filter`.
+/// `ExtenderFilterResult`: the answer to `filter`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct FilterResult {
     #[serde(rename = "NodeNames")]
@@ -44,7 +44,7 @@ impl FilterResult {
     }
 }
 
-/// One line of the answer to `prioritize`.
+/// One entry of the answer to `prioritize`.
 #[derive(Debug, Serialize)]
 pub(super) struct HostPriority {
     #[serde(rename = "Host")]
@@ -54,7 +54,7 @@ pub(super) struct HostPriority {
     pub(super) score: i64,
 }
 
-/// What `bind` is asked.
+/// `ExtenderBindingArgs`: the body of `bind`.
 #[derive(Debug, Deserialize)]
 pub(super) struct BindArguments {
     #[serde(rename = "PodName")]

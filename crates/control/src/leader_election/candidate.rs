@@ -53,14 +53,14 @@ impl Candidate {
         self.step_down().await;
     }
 
-    /// One look at the record and what follows from it. Returns how long to wait until the next.
+    /// Reads the record and renews or takes it where the rules say so. Returns how long to wait until the next round.
     async fn round(&mut self) -> Duration {
         let deadline = self.election.leads_until().map(|until| self.start + until);
-        let looked = match deadline {
-            Some(deadline) => timeout_at(deadline, self.look_and_take()).await,
-            None => timeout(RENEW_DEADLINE, self.look_and_take()).await,
+        let result = match deadline {
+            Some(deadline) => timeout_at(deadline, self.observe_and_take()).await,
+            None => timeout(RENEW_DEADLINE, self.observe_and_take()).await,
         };
-        match looked {
+        match result {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 warn!(lease = self.name, %failure, "cannot renew or read the lease; trying again");
@@ -72,9 +72,9 @@ impl Candidate {
         RETRY_PERIOD
     }
 
-    async fn look_and_take(&mut self) -> Result<(), kube::Error> {
+    async fn observe_and_take(&mut self) -> Result<(), kube::Error> {
         if let Some(last) = self.last.take().filter(|_| self.election.leads(self.start.elapsed())) {
-            // Nobody may change the record of a leader: if somebody did, this fails, and the next round looks.
+            // Nobody may change the record of a leader: if somebody did, this fails, and the next round reads it.
             return self.write(Some(last)).await;
         }
         let found = bounded_by(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await?;
@@ -91,7 +91,7 @@ impl Candidate {
     /// Writes this process into the record, on the condition that `found` is unchanged, or that there is none.
     async fn write(&mut self, found: Option<Lease>) -> Result<(), kube::Error> {
         let lease = self.claim(found.as_ref());
-        let asked = self.start.elapsed();
+        let requested = self.start.elapsed();
         let written = match found {
             None => bounded_by(REQUEST_TIMEOUT, self.leases.create(&PostParams::default(), &lease)).await,
             Some(_) => {
@@ -101,11 +101,11 @@ impl Candidate {
         };
         match written {
             Ok(lease) => {
-                self.election.taken(asked);
+                self.election.taken(requested);
                 self.last = Some(lease);
                 Ok(())
             }
-            // Somebody was faster, or took the record away: the next look shows.
+            // Somebody was faster, or took the record away: the next round shows.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(failure) => Err(failure),
         }

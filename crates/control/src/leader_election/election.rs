@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// A leader that has not renewed for this long stops leading: well before [`LEASE_DURATION`] has passed.
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two looks at the record.
+/// Between two reads of the record.
 pub(crate) const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// What a Lease says.
@@ -39,7 +39,7 @@ pub(crate) enum ElectionStep {
     Wait,
 }
 
-/// One process's view of the election. Times are of a clock that never goes back, from any start.
+/// One process's view of the election. Moments are of a monotonic clock: how long after its start, which may be any.
 #[derive(Debug)]
 pub(crate) struct Election {
     identity: String,
@@ -74,10 +74,10 @@ impl Election {
         if free || expired { ElectionStep::Take } else { ElectionStep::Wait }
     }
 
-    /// The record was written with this process as its holder. `asked` is the moment before the request was sent:
+    /// The record was written with this process as its holder. `requested` is the moment before the request was sent:
     /// others may count from any moment after it.
-    pub(crate) fn taken(&mut self, asked: Duration) {
-        self.renewed = Some(asked);
+    pub(crate) fn taken(&mut self, requested: Duration) {
+        self.renewed = Some(requested);
     }
 
     /// The record shows another holder, or this process stepped down.

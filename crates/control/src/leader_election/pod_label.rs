@@ -19,7 +19,7 @@ use crate::api_server::bounded;
 pub const LEADER_LABEL: &str = "gpupool.io/leader";
 
 /// Between two attempts.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// Keeps the label of the pod in step with `leading`, for as long as it is polled.
 pub(crate) async fn keep_pod_label(pods: Api<Pod>, name: String, mut leading: watch::Receiver<bool>) {
@@ -33,7 +33,7 @@ pub(crate) async fn keep_pod_label(pods: Api<Pod>, name: String, mut leading: wa
             Ok(_) => None,
             Err(failure) => {
                 warn!(pod = name, %failure, "cannot say on this pod who leads; trying again");
-                Some(PAUSE)
+                Some(RETRY_PERIOD)
             }
         };
         tokio::select! {

@@ -1,7 +1,7 @@
 //! Which names a node without a kubelet gets from this controller, and in which order they change.
 //!
 //! Pure arithmetic on names. What is somebody else's is never written, neither its name nor its amount, and
-//! capacity and allocatable are looked at separately, as somebody may have written only one of them.
+//! capacity and allocatable are treated separately, as somebody may have written only one of them.
 
 use std::collections::BTreeSet;
 
@@ -30,12 +30,12 @@ pub enum AdvertisementStage {
     Complete,
     /// Names that are no longer wanted go; nothing comes in the same write.
     Withdrawing {
-        /// What goes.
+        /// What is withdrawn.
         gone: BTreeSet<String>,
         /// What follows in the next write.
         next: BTreeSet<String>,
     },
-    /// Nothing is added while names of others stand on the node.
+    /// Nothing is added while names of other writers are on the node.
     Blocked {
         /// Those names.
         by: BTreeSet<String>,
@@ -56,7 +56,7 @@ impl Advertisement {
         }
     }
 
-    /// The next step from what stands on the node to what is wanted there.
+    /// The next step from what the node advertises now to what is wanted.
     pub fn next(node: &ObservedNode, wanted: &ResourceAmounts) -> Self {
         let current = Self::current(node);
         let gone: BTreeSet<String> =
@@ -95,7 +95,7 @@ impl Advertisement {
     }
 }
 
-/// Names that stand in one of the two lists and are not ours; a zero of somebody else's is his, too.
+/// Names in one of the two lists that another writer owns, also where their amount is zero.
 fn foreign(amounts: &ResourceAmounts, own: &BTreeSet<String>) -> BTreeSet<String> {
     amounts.keys().filter(|name| !own.contains(*name)).cloned().collect()
 }

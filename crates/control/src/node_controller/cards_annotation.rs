@@ -21,7 +21,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 /// The annotation's name.
 pub(super) const CARDS_ANNOTATION: &str = "gpupool.io/cards";
 
-/// The most that one name can stand for: more is a typing error, not a node.
+/// The most of one resource: more is a typing error, not a node.
 const MOST: u32 = 65_536;
 /// The most names in one annotation.
 const MOST_NAMES: usize = 64;
@@ -51,7 +51,7 @@ pub(super) enum CardsError {
     NoUse {
         /// The resource name.
         name: String,
-        /// What it stands for.
+        /// What the name is the name of, in words.
         phrase: &'static str,
     },
     /// More than any node has.
@@ -111,7 +111,7 @@ fn is_local_name(local: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A JSON object in which a name stands once: two counts for one name say that somebody made a mistake.
+/// A JSON object in which no key repeats: two counts for one name are a mistake.
 struct Pairs(BTreeMap<String, u32>);
 
 impl<'de> Deserialize<'de> for Pairs {

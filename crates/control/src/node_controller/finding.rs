@@ -36,7 +36,7 @@ pub enum UseReason {
     NoCardsForUse,
     /// A kubelet runs the node, so the annotation does nothing. Only in Events.
     CardsIgnored,
-    /// A name that somebody else wrote stands in the way.
+    /// A name that another writer owns is in the way.
     ForeignResource,
 }
 
@@ -60,7 +60,7 @@ impl UseReason {
         Self::ForeignResource,
     ];
 
-    /// The word that stands in the condition and in Events.
+    /// `reason` of the condition and of Events: a CamelCase word from this closed list.
     pub fn word(self) -> &'static str {
         match self {
             Self::Valid => "Valid",

@@ -1,4 +1,4 @@
-//! The nodes as last seen, and which of them is due for a look, when.
+//! The nodes as last observed, and when each of them is due to be planned again.
 //!
 //! Pure: watch events and results of writes come in with the time, work items go out; it is tested without a runtime.
 //! At most one work item per node is in flight. A node that did not change in anything that matters costs nothing, and a
@@ -271,7 +271,7 @@ impl Index {
         (self.nodes.len(), pending)
     }
 
-    /// The nodes, as last seen.
+    /// The nodes, as last observed.
     pub fn nodes(&self) -> impl Iterator<Item = &ObservedNode> {
         self.nodes.values().map(|entry| &entry.node)
     }

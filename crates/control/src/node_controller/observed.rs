@@ -24,7 +24,7 @@ use super::resource_amounts::ResourceAmounts;
 
 /// What NFD's labels about PCI devices begin with.
 const NFD_PREFIX: &str = "feature.node.kubernetes.io/pci-";
-/// How kwok marks the nodes that it plays; whatever version they claim, no kubelet runs them.
+/// The annotation of nodes that kwok simulates: no kubelet runs them, whatever version they report.
 const KWOK: &str = "kwok.x-k8s.io/node";
 
 /// A node, as last observed.

@@ -1,4 +1,4 @@
-//! What goes over the wire for a write, as JSON.
+//! The bodies of patches, as JSON, and how a node is after one.
 //!
 //! Every body carries the version of the node that was judged: the API server refuses it when the node has changed
 //! since, or is another one under the same name. It names what is written and what is taken back, and nothing else.
@@ -50,7 +50,7 @@ pub fn deploy_labels(node: &ObservedNode, changes: &LabelChanges) -> Value {
     json!({ "metadata": { "resourceVersion": node.version, "labels": changes } })
 }
 
-/// The node as it will be after a write, for a dry run.
+/// The node as it will be after a write, for dry runs and tests.
 pub fn after(node: &ObservedNode, write: &NodeWrite, now: Timestamp) -> ObservedNode {
     match write {
         NodeWrite::UseStatus(write) => {

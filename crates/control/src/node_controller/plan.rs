@@ -5,7 +5,7 @@
 //!
 //! 1. names of this controller that the use in effect does not ask for are withdrawn, alone;
 //! 2. deploy labels, where they are managed;
-//! 3. what the use asks for is advertised, unless a name of somebody else stands in the way;
+//! 3. what the use asks for is advertised, unless a name of another writer is in the way;
 //! 4. the share policy, whose steps are described in `share_policy`.
 //!
 //! The condition goes with whichever step touches the status, and says what will hold after that step.
@@ -44,7 +44,7 @@ pub fn plan(node: &ObservedNode, settings: &ClusterSettings) -> Plan {
 
 fn plan_use(node: &ObservedNode, settings: &ClusterSettings) -> Plan {
     let Some(decision) = decide(node, settings) else {
-        // No GPU node, or no longer one: what this controller has put there goes.
+        // No GPU node, or no longer one: what this controller has put there is removed.
         let write = status_write(node, Advertisement::next(node, &ResourceAmounts::new()), None);
         return Plan { write, notices: Vec::new() };
     };
@@ -97,7 +97,7 @@ fn wanted(node: &ObservedNode, cards: &CardsAnnotation, node_use: NodeUse) -> Re
     }
 }
 
-/// The status write, if the status is not like that already.
+/// The status write, unless the status is like that already.
 fn status_write(
     node: &ObservedNode,
     advertisement: Advertisement,

@@ -76,12 +76,12 @@ impl PodLoads {
 
 impl PodLoad {
     fn of(pod: &KubePod) -> Self {
-        let facts = sharing(pod);
+        let sharing = sharing(pod);
         let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
         Self {
             name: format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default()),
-            shares: facts.shares(),
-            exclusive: facts.is_exclusive(),
+            shares: sharing.shares(),
+            exclusive: sharing.is_exclusive(),
             requests: pod.spec.as_ref().map(scheduled_requests).unwrap_or_default(),
         }
     }

@@ -70,7 +70,7 @@ impl CardCounts {
         let all = match &node.cards {
             Some(text) if !node.kubelet => {
                 let offered = OfferedResources::parse(text).map(|cards| cards.offered(NodeUse::Container));
-                // What cannot be read is told by the node's other condition, and takes nothing away.
+                // Condition GPUNodeUseValid says that it cannot be read; until then the node keeps what it has.
                 offered.map_or(node.sharing.whole_cards, |names| names.into_values().sum())
             }
             _ => node.sharing.whole_cards,
@@ -79,7 +79,7 @@ impl CardCounts {
     }
 }
 
-/// `allocatable` as it is without us: what stands there, unless we have lowered it.
+/// `allocatable` without the reservation: as it is, except for amounts that gpupool has lowered.
 fn unreserved(node: &ObservedNode) -> Amounts {
     let view = &node.sharing;
     let noted = view.metadata.unreserved.as_deref().and_then(Amounts::parse).unwrap_or_default();
@@ -99,7 +99,7 @@ fn metadata(node: &ObservedNode, decision: &SharingDecision, unreserved: &Amount
     let shares = in_force.policy.shares();
     let reserves = shares && !in_force.reserved.is_empty();
     let noted = if node.kubelet || !reserves {
-        // The webhook notes it as the kubelet sends it; it goes with the status that gives back what was reserved.
+        // The webhook writes it as the kubelet sends it; the status write that gives back the reservation removes it.
         node.sharing.metadata.unreserved.clone()
     } else {
         Some(unreserved.to_json())
@@ -121,16 +121,16 @@ fn status(
 ) -> Option<SharingStatusChange> {
     let view = &node.sharing;
     let shares = decision.in_force.policy.shares();
-    let told = view.label.is_some() || shares;
-    let conditions = if told { decision.conditions().map(Some) } else { [None, None] };
-    let stands =
+    let has_conditions = view.label.is_some() || shares;
+    let conditions = if has_conditions { decision.conditions().map(Some) } else { [None, None] };
+    let is_written =
         |(wanted, (current, kind)): (&Option<Condition>, (&Option<_>, &&str))| match (wanted, current) {
             (Some(wanted), Some(current)) => ObservedCondition::says(current, wanted),
             (Some(_), None) => false,
             // One that somebody else wrote would not go, however often it was left out.
             (None, current) => current.is_none() || !node.own.conditions.contains(*kind),
         };
-    let conditions_stand = conditions.iter().zip(view.conditions.iter().zip(&CONDITIONS)).all(stands);
+    let conditions_written = conditions.iter().zip(view.conditions.iter().zip(&CONDITIONS)).all(is_written);
     let percentages = percentages(node, if shares { [cards.all, cards.healthy] } else { [0, 0] });
     let reserves = view.metadata.reserved.is_some();
     let left = unreserved.without(&decision.in_force.reserved);
@@ -143,12 +143,12 @@ fn status(
         let noted = view.metadata.unreserved.is_some();
         (if noted { changed(&view.allocatable, unreserved) } else { Amounts::default() }, false, noted)
     };
-    let nothing = conditions_stand
+    let nothing = conditions_written
         && percentages.iter().all(BTreeMap::is_empty)
         && allocatable.is_empty()
         && !touch
         && !give_back;
-    // The sentence names pods, which come and go; it is in the condition, and one Event says where to look.
+    // The message names pods, which come and go, and is in the condition; one Event per reason is enough.
     let reason_before = view.conditions[0].as_ref().map(|valid| &valid.reason[..]);
     let emit_event = decision.refusal.as_ref().is_some_and(|refusal| reason_before != Some(refusal.word()));
     (!nothing).then_some(SharingStatusChange { conditions, percentages, allocatable, give_back, emit_event })
@@ -162,20 +162,20 @@ fn changed(current: &Amounts, wanted: &Amounts) -> Amounts {
     changed
 }
 
-/// Changes of the percentages, in capacity and in allocatable: an amount, or nothing for one that goes.
+/// Changes of the percentages, in capacity and in allocatable: an amount, `None` removes one.
 fn percentages(node: &ObservedNode, cards: [u32; 2]) -> [BTreeMap<String, Option<Quantity>>; 2] {
     let own = [&node.own.capacity, &node.own.allocatable];
     let advertises = !node.kubelet && node.cards.is_some();
     let mut changes = [BTreeMap::new(), BTreeMap::new()];
     for (at, current) in node.sharing.percentages.iter().enumerate() {
         for resource in Dimension::ALL.map(Dimension::resource) {
-            let stands = current.get(resource).copied();
+            let present = current.get(resource).copied();
             let ours = own[at].contains(resource);
             let wanted = Quantity::whole_units(cards[at].saturating_mul(100));
             let wanted = (advertises && cards[0] > 0).then_some(wanted);
-            let change = match (stands, wanted) {
+            let change = match (present, wanted) {
                 (None, Some(wanted)) => Some(Some(wanted)),
-                (Some(stands), Some(wanted)) => (ours && stands != wanted).then_some(Some(wanted)),
+                (Some(present), Some(wanted)) => (ours && present != wanted).then_some(Some(wanted)),
                 (Some(_), None) if ours => Some(None),
                 // A kubelet leaves a zero behind when the plugin has gone; nobody else takes it away.
                 (Some(_), None) if node.kubelet && cards[0] == 0 && is_spent(node, resource) => Some(None),

@@ -24,7 +24,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer; `identity` stands in its Events.
+    /// A writer; `identity` is the reporting instance of its Events.
     pub(crate) fn new(client: &kube::Client, identity: &str, metrics: Metrics) -> Self {
         let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(identity.to_owned()) };
         Self { nodes: Api::all(client.clone()), recorder: Recorder::new(client.clone(), reporter), metrics }
@@ -81,7 +81,7 @@ impl Writer {
                 info!(node = node.name, reason, "{sentence}");
             }
             if let Some((reason, sentence)) = write.event() {
-                // It stands in the condition, too, so one that is lost is not repeated.
+                // The condition says it too, so a lost Event is not repeated.
                 self.record_event(node, reason, sentence).await;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! They live in one Secret, which all replicas share. Signed is a new certificate when a third of the old one's life is
 //! left; a new authority is trusted beside the old one, so that whoever knows only one of them goes on. When that is due
-//! stands in the Secret's annotations: no certificate is ever read back.
+//! is kept in the Secret's annotations: no certificate is ever parsed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,7 @@ const EARLIER: Duration = Duration::from_hours(24);
 /// For how long certificates are good.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateLifetimes {
-    /// The authority's: whoever is told of it by hand (a scheduler's configuration) need not hear of it again soon.
+    /// The authority's: long, as it may be in files that people write (a scheduler's configuration).
     pub authority: Duration,
     /// The server's.
     pub certificate: Duration,
@@ -93,7 +93,7 @@ impl Credentials {
         )
     }
 
-    /// When to look again.
+    /// When the next of the two is to be renewed.
     pub(crate) fn renew(&self) -> Timestamp {
         self.renew_certificate.min(self.renew_authority)
     }

@@ -25,8 +25,9 @@ use super::ServingSettings;
 use super::credentials::Credentials;
 use crate::api_server::{FIELD_MANAGER, WatchBackoff, bounded};
 
-/// Between two looks when nothing happens; also the pause after a write that came to nothing.
-const LOOK: Duration = Duration::from_mins(1);
+/// Between two checks when nothing happens.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+/// Before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
 type ObjectEvents<T> = BoxStream<'static, watcher::Result<Option<T>>>;
@@ -41,8 +42,8 @@ pub(crate) struct CertificateRotation {
     credentials: watch::Sender<Option<Credentials>>,
     /// The Secret as last seen.
     secret: Option<Secret>,
-    /// Whether it has been looked for: else that there is none means nothing.
-    looked: bool,
+    /// Whether the API server has said what the Secret is, or that there is none.
+    secret_read: bool,
     trusting: [Option<WebhookTrust>; 2],
 }
 
@@ -68,7 +69,7 @@ impl CertificateRotation {
             leading,
             credentials,
             secret: None,
-            looked: false,
+            secret_read: false,
             trusting: [None, None],
         };
         (rotation, receiver)
@@ -81,7 +82,7 @@ impl CertificateRotation {
         let mut mutating = follow(self.mutating.clone(), webhooks);
         let mut validating = follow(self.validating.clone(), webhooks);
         loop {
-            let pause = self.look().await;
+            let pause = self.renew_if_due().await;
             tokio::select! {
                 Some(seen) = secrets.next() => match seen {
                     Ok(secret) => self.take(secret),
@@ -113,13 +114,13 @@ impl CertificateRotation {
             self.credentials.send_replace(Some(read));
         }
         self.secret = secret;
-        self.looked = true;
+        self.secret_read = true;
     }
 
-    /// One look, with what follows from it. Says for how long nothing will be due.
-    async fn look(&mut self) -> Duration {
-        if !self.looked || !*self.leading.borrow() {
-            return LOOK;
+    /// Makes, publishes and stores new credentials if they are due. Returns how long nothing will be due.
+    async fn renew_if_due(&mut self) -> Duration {
+        if !self.secret_read || !*self.leading.borrow() {
+            return CHECK_INTERVAL;
         }
         let secret = self.secret.clone();
         let there = secret.as_ref().and_then(Credentials::read);
@@ -129,7 +130,7 @@ impl CertificateRotation {
             Ok(due) => due,
             Err(failure) => {
                 warn!(%failure, "cannot make a certificate for {}", names.join(", "));
-                return LOOK;
+                return CHECK_INTERVAL;
             }
         };
         if let Err(failure) = self.have_trusted(&due.authorities).await {
@@ -140,7 +141,7 @@ impl CertificateRotation {
             return self.store(&due, secret.as_ref()).await;
         }
         let until = due.renew().duration_since(now);
-        Duration::try_from(until).unwrap_or_default().clamp(RETRY, LOOK)
+        Duration::try_from(until).unwrap_or_default().clamp(RETRY, CHECK_INTERVAL)
     }
 
     async fn have_trusted(&mut self, authorities: &str) -> Result<(), kube::Error> {

@@ -15,7 +15,7 @@ const NAMED: usize = 4;
 pub struct Advert {
     /// The resource name, in one line and cut if it is absurdly long.
     pub resource: String,
-    /// How many of it.
+    /// How many are advertised: the value in `allocatable` (or `capacity`, where that is all there is).
     pub quantity: Quantity,
     /// What the name stands for.
     pub kind: ResourceKind,
@@ -51,28 +51,28 @@ pub enum Mismatch {
     },
     /// No `nvidia.com/` resource that is not zero.
     Nothing {
-        /// What the label says.
+        /// The use that the label names.
         node_use: NodeUse,
         /// What still stands in `capacity`.
         stale: Vec<Advert>,
     },
     /// More than one `nvidia.com/` resource, under the strict rules.
     Several {
-        /// What the label says.
+        /// The use that the label names.
         node_use: NodeUse,
         /// All of them.
         found: Vec<Advert>,
     },
     /// Resources that belong to another use.
     WrongKind {
-        /// What the label says.
+        /// The use that the label names.
         node_use: NodeUse,
         /// Those that do not belong.
         found: Vec<Advert>,
     },
     /// Only such resources as come along with a card, or none that is for GPU workloads.
     OnlyCompanions {
-        /// What the label says.
+        /// The use that the label names.
         node_use: NodeUse,
         /// What there is instead.
         found: Vec<Advert>,

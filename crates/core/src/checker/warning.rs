@@ -81,13 +81,13 @@ pub(super) fn about(node: JudgedNode<'_>, advertised: &[(&str, Quantity)]) -> Ve
         let advert = || Advert::of((name, quantity));
         match classify(name) {
             ResourceKind::Passthrough if names::is_raw_pci_id(name) => {
-                warnings.push(Warning::RawPciId(advert()))
+                warnings.push(Warning::RawPciId(advert()));
             }
             ResourceKind::Passthrough if name != names::plugin::KATA_ALIAS && !names::names_a_chip(name) => {
                 warnings.push(Warning::NoChip(advert()));
             }
             ResourceKind::Vgpu if !names::known::is_known(name) => {
-                warnings.push(Warning::UnknownProfile(advert()))
+                warnings.push(Warning::UnknownProfile(advert()));
             }
             _ => {}
         }

@@ -21,7 +21,7 @@ pub struct PlacementNode {
 /// A pod that has a node and has not finished.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlacementPod {
-    /// Its node.
+    /// `spec.nodeName`.
     pub node: String,
     /// What it wants of GPUs.
     pub demand: Demand,
@@ -40,7 +40,7 @@ struct NodeRecord {
     promised: u32,
 }
 
-/// What was seen and decided.
+/// The nodes and pods of a cluster as last seen, and the placements that are decided and not yet seen.
 #[derive(Debug, Default)]
 pub struct Cluster {
     nodes: HashMap<String, NodeRecord>,
@@ -51,7 +51,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A node was seen.
+    /// A node is new or has changed: `facts` replaces what was known of it.
     pub fn node_seen(&mut self, name: &str, facts: PlacementNode) {
         self.nodes.entry(name.to_owned()).or_default().facts = Some(facts);
         self.reckon(name);

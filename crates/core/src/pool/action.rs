@@ -12,55 +12,55 @@ use super::time::Timestamp;
 pub enum Action {
     /// The pod holds the card from now on.
     Grant {
-        /// Who.
+        /// The pod that was at the head of its queue.
         pod: PodId,
-        /// Which card.
+        /// The card with room for its limits; of several the one left fullest.
         card: CardUuid,
         /// The lease's number, which [`super::Event::Released`] repeats.
         lease: LeaseId,
-        /// What the lease lets it use.
+        /// What the lease lets the pod use, charged to the card until [`super::Event::Released`].
         limits: Limits,
     },
     /// A running pod makes room for the head of the queue. Said once for each pair, before the victim's
     /// [`Action::Terminate`].
     Preempted {
-        /// Who gives up its card.
+        /// The running pod that gives up its card.
         victim: PodId,
-        /// Who was the head of the queue and couldn't be placed.
+        /// The head of the queue, which no card had room for.
         beneficiary: PodId,
-        /// The card.
+        /// The card that the victim holds.
         card: CardUuid,
     },
     /// Send SIGTERM to the pod's GPU processes.
     Terminate {
-        /// Whose.
+        /// The pod whose lease ends.
         pod: PodId,
-        /// On which card.
+        /// The card that the lease is of.
         card: CardUuid,
-        /// Under which lease.
+        /// The lease, as its [`Action::Grant`] numbered it.
         lease: LeaseId,
-        /// What for.
+        /// Why, in the sentence that the pod's owner reads.
         why: TerminationReason,
         /// When the grace is over and [`Action::Kill`] follows.
         kill_at: Timestamp,
     },
     /// The grace is over: send SIGKILL to the pod's GPU processes. Said once a lease.
     Kill {
-        /// Whose.
+        /// The pod whose processes outlived the grace.
         pod: PodId,
-        /// On which card.
+        /// The card that the lease is of.
         card: CardUuid,
-        /// Under which lease.
+        /// The lease, as its [`Action::Grant`] numbered it.
         lease: LeaseId,
-        /// What for.
+        /// The reason that [`Action::Terminate`] gave.
         why: TerminationReason,
     },
     /// The pod's lease is over and its share is back; the pod hibernates, or is gone if it was removed. When one of
     /// its processes asked after it was told to go, it waits again at once, at the tail of the queue.
     Hibernated {
-        /// Who.
+        /// The pod that holds nothing any more.
         pod: PodId,
-        /// Which card it held.
+        /// The card that the lease was of.
         card: CardUuid,
         /// The lease that is over.
         lease: LeaseId,
@@ -69,9 +69,9 @@ pub enum Action {
     },
     /// What a running pod may use has changed.
     LimitsChanged {
-        /// Who.
+        /// The running pod.
         pod: PodId,
-        /// What counts now.
+        /// What its lease lets it use from now on.
         limits: Limits,
     },
 }

@@ -8,9 +8,9 @@ use crate::share::{Percent, Share};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Card {
-    /// What the card is known by.
+    /// By this the card is known everywhere: it stays when indices move.
     pub uuid: CardUuid,
-    /// Its number on this machine: breaks ties between cards, and is shown to people.
+    /// NVML's index at this moment, from 0: breaks ties between cards, and is shown to people.
     pub index: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct Qos {
 pub struct Config {
     /// The cards, in any order; no UUID twice. May be empty: cards can come later.
     pub cards: Vec<Card>,
-    /// How they are shared.
+    /// One queue for all cards, or one for each.
     pub policy: Policy,
     /// When running pods make room.
     pub qos: Qos,
@@ -59,9 +59,9 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodSpec {
-    /// Of a card's computing time.
+    /// Percent of a card's computing time, request and limit, each from 1 to 100.
     pub core: Share,
-    /// Of a card's memory.
+    /// Percent of a card's memory, request and limit, each from 1 to 100.
     pub memory: Share,
     /// Higher goes first in the queue. Says nothing about who may be pre-empted.
     pub priority: i32,
@@ -73,9 +73,9 @@ pub struct PodSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
-    /// Of the card's computing time.
+    /// Percent of the card's computing time, from 1 to 100.
     pub core: Percent,
-    /// Of the card's memory.
+    /// Percent of the card's memory, from 1 to 100.
     pub memory: Percent,
 }
 

@@ -13,9 +13,9 @@ pub enum Event {
     /// A pod has come to the node; it hibernates. Refused when the name is taken, also by a removed pod whose
     /// lease is not over yet, and when there is no room for its requests.
     PodAdded {
-        /// Its name.
+        /// By this name the pod is known until its last lease is over.
         pod: PodId,
-        /// What it asks for.
+        /// Its shares, its priority and, under `static`, its card.
         spec: PodSpec,
     },
     /// A pod asks for something else.
@@ -25,7 +25,7 @@ pub enum Event {
     /// lease; less memory counts from its next lease, because what is allocated can't be taken back. The card of
     /// a `static` pod can't be changed; `card: None` keeps it. Refused when the larger requests find no room.
     PodChanged {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
         /// What it asks for now, whole.
         spec: PodSpec,
@@ -33,14 +33,14 @@ pub enum Event {
     /// A pod has gone from the node, or was stopped. One that runs is told to terminate, and its lease stays
     /// charged until [`Event::Released`]; until then the name is taken. Without effect when said twice meanwhile.
     PodRemoved {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
     },
     /// A pod uses a GPU and holds none: it becomes ready. Where it already waits, `only` is replaced and its
     /// place kept. Where it runs, nothing happens (its other processes share the lease); where it runs and has
     /// been told to terminate, it becomes ready at the moment its lease is over.
     GpuWanted {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
         /// The one card that will do, because living processes of the pod are bound to it. What was said last
         /// counts, for the pod as a whole. A pod that waits for a lost card holds up nobody.
@@ -49,21 +49,21 @@ pub enum Event {
     /// None of the pod's processes waits any more: a ready pod hibernates again. Without effect on others. A
     /// grant that crossed with it ends, as every lease, with [`Event::Released`].
     WantGone {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
     },
     /// The last GPU process that used the lease is confirmed gone, or the last context with all its memory.
     /// Refused when the pod doesn't hold that lease.
     Released {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
-        /// Which lease, so that a late word about an old one can't end a new one.
+        /// The lease: a late message about an old one must not end a new one.
         lease: LeaseId,
     },
     /// A running pod began or ceased to be idle (nothing submitted for a while, no utilisation). Without effect
     /// on a pod that doesn't run. A new lease begins busy.
     Idle {
-        /// Which pod.
+        /// The pod, as [`Event::PodAdded`] named it.
         pod: PodId,
         /// Whether it is idle now.
         idle: bool,
@@ -71,12 +71,12 @@ pub enum Event {
     /// A card doesn't work any more. Its pods are told to terminate; nobody gets it. Without effect when it is
     /// lost already.
     CardLost {
-        /// Which card.
+        /// The card, as [`super::Config::cards`] or [`Event::CardAdded`] named it.
         card: CardUuid,
     },
     /// A lost card works again. Without effect when it wasn't lost.
     CardBack {
-        /// Which card.
+        /// The card, as [`super::Config::cards`] or [`Event::CardAdded`] named it.
         card: CardUuid,
     },
     /// A card that wasn't there. Refused when its UUID is known.
@@ -87,9 +87,9 @@ pub enum Event {
     /// The machine numbers a card differently now, as after others went or came. Two cards may have the same index
     /// meanwhile: the one that was in the pool first then comes first.
     CardRenumbered {
-        /// Which card.
+        /// The card, as [`super::Config::cards`] or [`Event::CardAdded`] named it.
         card: CardUuid,
-        /// Its index now.
+        /// NVML's index from now on.
         index: u32,
     },
     /// Other quality of service. Who was told to terminate before goes on terminating, with the grace it was

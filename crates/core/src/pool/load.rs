@@ -13,12 +13,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// All of `cards` cards.
+    /// Everything that `cards` cards have to give: 100 percent of each, in both dimensions.
     pub(super) const fn of_cards(cards: u32) -> Self {
         Self { core: WHOLE * cards, memory: WHOLE * cards }
     }
 
-    /// The requests of a pod.
+    /// What a pod requests, in percent of one card; its limits are `Load::from`.
     pub(super) fn requests(spec: &PodSpec) -> Self {
         Self { core: spec.core.request().get().into(), memory: spec.memory.request().get().into() }
     }

@@ -8,22 +8,22 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
 pub enum Refusal {
-    /// No such pod.
+    /// No pod of this name is on the node; a removed one is forgotten when its lease is over.
     #[error("`{pod}` is not known on this node: register it first")]
     UnknownPod {
-        /// The name.
+        /// The name that the event gave.
         pod: PodId,
     },
-    /// The name is taken.
+    /// A pod of this name is on the node.
     #[error("`{pod}` is already on this node: choose another name, or wait until it has ended")]
     PodExists {
-        /// The name.
+        /// The name that the event gave.
         pod: PodId,
     },
     /// Removed, but its lease is not over.
     #[error("`{pod}` was stopped but its GPU processes are not gone yet: try again when they are")]
     PodLeaving {
-        /// The name.
+        /// The name that the event gave.
         pod: PodId,
     },
     /// The requests don't fit on the node's healthy cards.
@@ -49,7 +49,7 @@ pub enum Refusal {
          choose another card, or wait until others have ended"
     )]
     NoRoomOnCard {
-        /// The card.
+        /// The pod's card, whose requests are full.
         card: CardUuid,
         /// The dimension that is short.
         resource: Resource,
@@ -71,16 +71,16 @@ pub enum Refusal {
         /// How many healthy cards there are.
         cards: u32,
     },
-    /// No such card.
+    /// The pool has no card of this UUID.
     #[error("card {card} is not known on this node")]
     UnknownCard {
-        /// The UUID.
+        /// The UUID that the event gave.
         card: CardUuid,
     },
-    /// UUID known already.
+    /// The pool has a card of this UUID.
     #[error("card {card} is already in the pool")]
     CardExists {
-        /// The UUID.
+        /// The UUID that the event gave.
         card: CardUuid,
     },
     /// A `static` pod can't be put on a lost card.
@@ -92,9 +92,9 @@ pub enum Refusal {
     /// `share-pool` pods have no card of their own.
     #[error("`{pod}` names card {card}, but this node shares its cards as one pool: leave the card out")]
     CardNotForPool {
-        /// The pod.
+        /// The pod that the event is about.
         pod: PodId,
-        /// The card it names.
+        /// The card that its specification names.
         card: CardUuid,
     },
     /// The pod has a card, and it isn't that one.
@@ -112,7 +112,7 @@ pub enum Refusal {
     StaleLease {
         /// The pod.
         pod: PodId,
-        /// The lease that was named.
+        /// The lease that the event gave.
         lease: LeaseId,
     },
 }
@@ -141,9 +141,9 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
 pub enum Resource {
-    /// Computing time.
+    /// Computing time: `alibabacloud.com/gpu-core.percentage`.
     Core,
-    /// Device memory.
+    /// Device memory: `alibabacloud.com/gpu-memory.percentage`.
     Memory,
 }
 

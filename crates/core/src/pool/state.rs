@@ -3,15 +3,15 @@
 use super::action::TerminationReason;
 use super::time::Timestamp;
 
-/// Where a pod stands.
+/// The state of a pod; the metric `DCGM_FI_POOLING_STATUS` numbers them 0, 1 and 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum PodState {
     /// Holds nothing and waits for nothing.
     Hibernating,
-    /// Waits in the queue.
+    /// Waits in the queue; its position counts from 1.
     Ready,
-    /// Holds a lease.
+    /// Holds a lease, also while that is being taken back ([`Ending`]).
     Running,
 }
 
@@ -19,11 +19,11 @@ pub enum PodState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ending {
-    /// Why.
+    /// Why, as [`super::Action::Terminate`] said it.
     pub why: TerminationReason,
-    /// When it was told.
+    /// When SIGTERM was ordered.
     pub told_at: Timestamp,
-    /// When its grace is over.
+    /// When SIGKILL follows: [`super::Qos::grace`] after `told_at`, as the grace was then.
     pub kill_at: Timestamp,
     /// When SIGKILL was ordered; `None` before that.
     pub killed_at: Option<Timestamp>,

@@ -11,7 +11,7 @@ use std::ops::{Add, Sub};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Timestamp(pub u64);
 
-/// A span in milliseconds.
+/// A span of time in milliseconds; never negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Millis(pub u64);

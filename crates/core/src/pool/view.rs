@@ -11,11 +11,11 @@ use super::time::Timestamp;
 /// A pod as the pool knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodView<'a> {
-    /// Its name.
+    /// The name that the pod was added with.
     pub pod: &'a PodId,
-    /// What it asks for.
+    /// Its shares, priority and card, as the last event about them said.
     pub spec: &'a PodSpec,
-    /// Where it stands.
+    /// Hibernating, ready or running.
     pub state: PodState,
     /// Its lease, while it runs.
     pub lease: Option<LeaseView<'a>>,
@@ -28,13 +28,13 @@ pub struct PodView<'a> {
 /// A pod's right to a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseView<'a> {
-    /// Who holds it.
+    /// The pod that holds it.
     pub pod: &'a PodId,
-    /// Its number.
+    /// Its number; lower was granted earlier.
     pub lease: LeaseId,
-    /// The card.
+    /// The card that it is of.
     pub card: &'a CardUuid,
-    /// Since when.
+    /// When it was granted.
     pub since: Timestamp,
     /// What it lets the pod use, and charges to the card.
     pub limits: Limits,
@@ -49,13 +49,13 @@ pub struct LeaseView<'a> {
 /// A pod in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueView<'a> {
-    /// Who.
+    /// The pod that waits.
     pub pod: &'a PodId,
     /// 1 is next. Under `static`, within the queue of its card.
     pub position: u32,
     /// The number it got when it became ready: lower came first.
     pub number: u64,
-    /// Since when it waits.
+    /// When it became ready.
     pub since: Timestamp,
     /// The one card it can get, if only one will do.
     pub only: Option<&'a CardUuid>,
@@ -64,11 +64,11 @@ pub struct QueueView<'a> {
 /// A card and what is taken of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardView<'a> {
-    /// What it is known by.
+    /// The UUID, by which the card is known everywhere.
     pub uuid: &'a CardUuid,
-    /// Its number on this machine.
+    /// NVML's index, as last told.
     pub index: u32,
-    /// Whether it is lost.
+    /// Whether it does not work: nobody gets it until [`super::Event::CardBack`].
     pub lost: bool,
     /// Charged by leases, percent, 0 to 100: core.
     pub core_used: u32,
@@ -150,7 +150,7 @@ impl Pool {
         self.qos
     }
 
-    /// How the cards are shared.
+    /// One queue for all cards, or one for each; fixed when the pool is made.
     pub fn policy(&self) -> Policy {
         self.policy
     }

@@ -11,14 +11,14 @@ use super::refusal::Refusal;
 /// How an object was before, where one is updated.
 #[derive(Clone, Copy, Debug)]
 pub struct Update<'a> {
-    /// The stored object.
+    /// The object as it is stored.
     pub old: &'a Pod,
     /// The configuration that was applied with this very update (`kubectl apply` writes it into an annotation);
     /// nothing where the update came in another way.
     pub applied: Option<&'a Pod>,
 }
 
-/// An object that is let in.
+/// A pod or template that is admitted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Admitted {
     /// What is to be changed in it.

@@ -12,7 +12,7 @@ pub struct PoolCard {
     pub uuid: String,
     /// The driver's index at this moment, for people.
     pub index: u32,
-    /// Whether it can be used.
+    /// Whether programs can use it; unhealthy cards count in `capacity` and not in `allocatable`.
     pub healthy: bool,
 }
 
@@ -21,12 +21,12 @@ pub struct PoolCard {
 #[error("annotation {POOL_CARDS_ANNOTATION} is no list of cards ({0})")]
 pub struct PoolCardsError(String);
 
-/// Reads the annotation.
+/// Reads the text of the annotation: a JSON list of cards.
 pub fn parse(text: &str) -> Result<Vec<PoolCard>, PoolCardsError> {
     serde_json::from_str(text).map_err(|error| PoolCardsError(one_line(&error.to_string(), 120)))
 }
 
-/// The annotation's text.
+/// The text of the annotation, which [`parse`] reads.
 pub fn write(cards: &[PoolCard]) -> String {
     serde_json::json!(cards).to_string()
 }

@@ -6,18 +6,18 @@ use super::names::{POLICY_CONDITION, POLICY_VALID_CONDITION};
 /// A condition of a node, but for its times.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Condition {
-    /// `type`.
+    /// `type`: `GPUSharePolicyValid` or `GPUSharePolicy`.
     pub kind: &'static str,
     /// Whether `status` is `True`; else it is `False`.
     pub holds: bool,
-    /// `reason`: one word.
+    /// `reason`: a CamelCase word of a closed list, or the policy in force.
     pub reason: &'static str,
-    /// `message`: a sentence.
+    /// `message`: the published sentence, or the refusal's.
     pub message: String,
 }
 
 impl Condition {
-    /// `status`.
+    /// `status`: `True` or `False`.
     pub fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
     }

@@ -29,7 +29,7 @@ pub struct Load {
 /// What is in force on a node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct InForce {
-    /// The policy.
+    /// The policy by which the node's cards are shared.
     pub policy: Policy,
     /// The quality of service; the default where nothing is shared.
     pub qos: Qos,
@@ -75,9 +75,9 @@ pub enum NodeRefusal {
     /// The label is no policy.
     #[error("{error}; until then the policy is {stays}")]
     UnknownPolicy {
-        /// What is wrong with it.
+        /// Why the label's value is no policy.
         error: PolicyError,
-        /// What is in force.
+        /// The policy that stays in force.
         stays: Policy,
     },
     /// The annotation cannot be followed.
@@ -89,7 +89,7 @@ pub enum NodeRefusal {
         label = crate::node_use::LABEL
     )]
     NotForContainers {
-        /// What it is for.
+        /// The use in effect.
         node_use: NodeUse,
     },
     /// Nobody has said that the node has cards.
@@ -100,7 +100,7 @@ pub enum NodeRefusal {
     /// Somebody uses whole cards.
     #[error("{} on the node: delete or move {them} first", pods(pods_there, "asks for whole cards", "ask for whole cards"), them = them(pods_there))]
     ExclusivePods {
-        /// Who.
+        /// The pods that stand in the way, as `namespace/name`.
         pods_there: BTreeSet<String>,
     },
     /// Somebody shares.
@@ -110,11 +110,11 @@ pub enum NodeRefusal {
         them = them(pods_there)
     )]
     SharedPods {
-        /// Who.
+        /// The pods that stand in the way, as `namespace/name`.
         pods_there: BTreeSet<String>,
-        /// What is in force.
+        /// The policy that stays in force.
         stays: Policy,
-        /// What is asked for.
+        /// The policy that the label asks for.
         wanted: Policy,
     },
     /// What would be reserved is in use.
@@ -147,7 +147,7 @@ impl NodeRefusal {
 }
 
 impl SharingNode<'_> {
-    /// Decides.
+    /// What is to be in force: what label and annotation ask for where that can be followed, else what was.
     pub fn decide(&self) -> SharingDecision {
         let wanted = match self.label.map_or(Ok(Policy::None), str::parse) {
             Ok(wanted) => wanted,

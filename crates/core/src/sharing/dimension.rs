@@ -5,14 +5,14 @@ use super::names::{CORE_LIMIT_ANNOTATION, CORE_RESOURCE, MEMORY_LIMIT_ANNOTATION
 /// One of the two things of a card that are shared.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Dimension {
-    /// Computing power.
+    /// Computing time of the card, in percent.
     Core,
-    /// Memory.
+    /// Device memory of the card, in percent of what it has.
     Memory,
 }
 
 impl Dimension {
-    /// Both.
+    /// Both dimensions, core first.
     pub const ALL: [Self; 2] = [Self::Core, Self::Memory];
 
     /// The resource by which it is asked for.

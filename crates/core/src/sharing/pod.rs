@@ -36,7 +36,7 @@ pub struct Pod {
 /// A container's part of it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Container {
-    /// Its name.
+    /// `name` of the container.
     pub name: String,
     /// Whether it is an init container.
     pub init: bool,
@@ -57,16 +57,16 @@ pub struct Amount {
     pub limit: Option<String>,
 }
 
-/// What a pod asks for, found right.
+/// What a pod asks for, once it has been checked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PodShare {
-    /// `share-pool` or `static`.
+    /// The policy of the nodes that the pod is for: `share-pool` or `static`, never `none`.
     pub policy: Policy,
-    /// The container that shares.
+    /// `name` of the one container that shares.
     pub container: String,
-    /// Its share of a card's computing power.
+    /// Percent of a card's computing time, request and limit.
     pub core: Share,
-    /// Its share of a card's memory.
+    /// Percent of a card's memory, request and limit.
     pub memory: Share,
 }
 

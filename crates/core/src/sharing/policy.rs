@@ -23,7 +23,7 @@ impl Policy {
     /// Every policy, in the order in which they are listed to users.
     pub const ALL: [Self; 3] = [Self::SharePool, Self::Static, Self::None];
 
-    /// The label's value.
+    /// The value of the label, as both published pages write it.
     pub const fn value(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -78,9 +78,9 @@ pub enum PolicyError {
         did_you_mean(*meant)
     )]
     Unknown {
-        /// What was written.
+        /// The value, in one line and at most 63 characters of it.
         value: String,
-        /// What may have been meant.
+        /// The policy that is nearest in spelling, if one is near.
         meant: Option<Policy>,
     },
 }

@@ -104,7 +104,7 @@ pub enum QosError {
         "annotation {QOS_ANNOTATION} is no JSON object ({detail}); write for example {{\"preemptEnabled\": true, \"podMaxDurationMinutes\": 120}}"
     )]
     Form {
-        /// What the reader said.
+        /// What the JSON parser says is wrong, and where.
         detail: String,
     },
     /// A key that means nothing.
@@ -113,21 +113,21 @@ pub enum QosError {
         did_you_mean(meant.as_deref())
     )]
     UnknownKey {
-        /// What was written.
+        /// The key, in one line and at most 40 characters of it.
         key: String,
-        /// What may have been meant.
+        /// The known key that is nearest in spelling, if one is near.
         meant: Option<String>,
     },
     /// A key that stands twice.
     #[error("annotation {QOS_ANNOTATION} has the key \"{key}\" twice: keep one of them")]
     Twice {
-        /// Which.
+        /// The key, in one line and at most 40 characters of it.
         key: String,
     },
     /// Neither true nor false.
     #[error("annotation {QOS_ANNOTATION}: preemptEnabled is {value}; write true or false, without quotes")]
     NotBool {
-        /// What was written.
+        /// The JSON that was written, in one line and at most 40 characters of it.
         value: String,
     },
     /// No positive whole number of minutes.
@@ -135,7 +135,7 @@ pub enum QosError {
         "annotation {QOS_ANNOTATION}: podMaxDurationMinutes is {value}; write a whole number from 1, without quotes"
     )]
     NotMinutes {
-        /// What was written.
+        /// The JSON that was written, in one line and at most 40 characters of it.
         value: String,
     },
     /// No amount of storage.
@@ -143,7 +143,7 @@ pub enum QosError {
         "annotation {QOS_ANNOTATION}: reservedEphemeralStorage is {value}; write a quantity of bytes such as \"1.5Ti\", or \"0\" for nothing"
     )]
     NotStorage {
-        /// What was written.
+        /// The JSON that was written, in one line and at most 40 characters of it.
         value: String,
     },
     /// No quantity.

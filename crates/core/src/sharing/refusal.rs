@@ -14,11 +14,11 @@ pub enum Refusal {
         dimension.resource()
     )]
     NoPercentage {
-        /// Which container.
+        /// The container's name, in one line and at most 63 characters of it.
         container: String,
-        /// Of what.
+        /// The percentage that is wrong.
         dimension: Dimension,
-        /// What was written.
+        /// The text that was written, in one line and cut where it is long.
         value: String,
     },
     /// More is asked for than may be used.
@@ -27,21 +27,21 @@ pub enum Refusal {
         dimension.resource()
     )]
     RequestOverLimit {
-        /// Which container.
+        /// The container's name, in one line and at most 63 characters of it.
         container: String,
-        /// Of what.
+        /// The percentage that is wrong.
         dimension: Dimension,
-        /// The request.
+        /// Percent of one card, 1 to 100.
         request: Percent,
-        /// The limit.
+        /// Percent of one card, 1 to 100.
         limit: Percent,
     },
     /// The annotation that holds a limit holds something else.
     #[error("annotation {} is \"{value}\": write a whole number from 1 to 100, or remove it", dimension.limit_annotation())]
     LimitAnnotation {
-        /// Which limit.
+        /// The dimension whose limit it is.
         dimension: Dimension,
-        /// What was written.
+        /// The text that was written, in one line and cut where it is long.
         value: String,
     },
     /// Only one of the two percentages.
@@ -51,9 +51,9 @@ pub enum Refusal {
         missing.resource()
     )]
     OneAlone {
-        /// Which container.
+        /// The container's name, in one line and at most 63 characters of it.
         container: String,
-        /// What is missing.
+        /// The percentage that is not asked for.
         missing: Dimension,
     },
     /// Two containers share.
@@ -71,7 +71,7 @@ pub enum Refusal {
         "init container \"{container}\" asks for a share of a card: init containers can't share, ask for the percentages in the container that uses the GPU"
     )]
     InitContainer {
-        /// Which.
+        /// The init container's name, in one line and at most 63 characters of it.
         container: String,
     },
     /// Whole cards and shares in one pod.
@@ -105,7 +105,7 @@ pub enum Refusal {
         "label {COMPUTE_CLASS_LABEL} of the pod is \"{value}\": only pods of class {COMPUTE_CLASS} can share a card"
     )]
     ComputeClass {
-        /// What was written.
+        /// The text that was written, in one line and cut where it is long.
         value: String,
     },
     /// The card is not the user's to choose.
@@ -125,7 +125,7 @@ pub enum Refusal {
         stands(*limit)
     )]
     LimitChanged {
-        /// Which limit.
+        /// The dimension whose limit it is.
         dimension: Dimension,
         /// The one that stands; nothing where the annotation could not be read.
         limit: Option<Percent>,

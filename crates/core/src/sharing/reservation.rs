@@ -14,19 +14,19 @@ use crate::quantity::Quantity;
 /// One of the three things that are reserved.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Reserved {
-    /// Processors.
+    /// `cpu`, in cores.
     Cpu,
-    /// Memory, in bytes.
+    /// `memory`, in bytes.
     Memory,
     /// Ephemeral storage, in bytes.
     EphemeralStorage,
 }
 
 impl Reserved {
-    /// All three.
+    /// All three, in the order in which sentences list them.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::EphemeralStorage];
 
-    /// The resource's name.
+    /// The resource's name in `capacity` and `allocatable`.
     pub const fn resource(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -90,12 +90,12 @@ impl Amounts {
         self.0.get(&one).copied()
     }
 
-    /// One of them, or nothing.
+    /// One of them; zero where it is not there.
     pub fn amount(&self, one: Reserved) -> Quantity {
         self.get(one).unwrap_or(Quantity::ZERO)
     }
 
-    /// Sets one of them.
+    /// Puts an amount in the place of what was there.
     pub fn set(&mut self, one: Reserved, amount: Quantity) {
         self.0.insert(one, amount);
     }
@@ -105,7 +105,7 @@ impl Amounts {
         self.0.iter().map(|(one, amount)| (*one, *amount))
     }
 
-    /// Whether nothing is there.
+    /// Whether no resource has an amount, not even zero.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

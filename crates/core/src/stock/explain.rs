@@ -12,7 +12,7 @@ use crate::quantity::Quantity;
 /// How many nodes, pods or resources a sentence names before it counts the rest.
 const NAMED: usize = 5;
 
-/// How a pod stands.
+/// What the scheduler can do with a pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outlook {
     /// It is bound to a node, or has ended.
@@ -28,7 +28,7 @@ pub enum Outlook {
 /// Why a pod waits, in sentences.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Explanation {
-    /// How it stands.
+    /// What the scheduler can do with it.
     pub outlook: Outlook,
     /// That in a sentence, with the pod's name.
     pub headline: String,

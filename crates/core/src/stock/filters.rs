@@ -21,11 +21,11 @@ pub enum TaintEffect {
 /// A taint of a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Taint {
-    /// Its key.
+    /// `key`.
     pub key: String,
-    /// Its value, often empty.
+    /// `value`; empty where none is given.
     pub value: String,
-    /// What it does.
+    /// `effect`.
     pub effect: TaintEffect,
 }
 
@@ -65,7 +65,7 @@ pub struct Requirement {
     pub label: Option<String>,
     /// How the values are meant.
     pub operator: Operator,
-    /// The values.
+    /// The values to compare with; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 

@@ -21,13 +21,13 @@ pub struct Inventory {
 pub struct Row {
     /// The use, by the nodes' label; `unlabelled`, `invalid`, or what waiting pods select although no node has it.
     pub node_use: String,
-    /// The resource.
+    /// The resource's name, with its domain.
     pub resource: String,
     /// Nodes that advertise it or still hold it in `capacity`.
     pub nodes: u32,
-    /// What is there.
+    /// The sum of `capacity` on these nodes.
     pub capacity: Quantity,
-    /// What pods may ask for.
+    /// The sum of `allocatable` on these nodes.
     pub allocatable: Quantity,
     /// What pods on these nodes ask for.
     pub requested: Quantity,
@@ -42,19 +42,19 @@ pub struct Row {
 pub struct Idle {
     /// The use of the nodes with idle stock.
     pub node_use: String,
-    /// What is idle.
+    /// The resource that is left, by name.
     pub resource: String,
-    /// How much of it.
+    /// How many of it are free on nodes that are ready and not cordoned.
     pub free: Quantity,
     /// The use that pods wait for.
     pub wanted_use: String,
-    /// What they wait for.
+    /// The resource that they wait for, by name.
     pub wanted: String,
-    /// How many they are.
+    /// How many pods wait.
     pub waiting: u32,
 }
 
-/// Takes stock.
+/// The inventory of a stock: a row for each use and resource, and what lies idle.
 pub fn inventory(stock: &Stock) -> Inventory {
     let mut rows: BTreeMap<(usize, String, String), Row> = BTreeMap::new();
     let mut row = |node_use: &str, resource: &str, fill: &mut dyn FnMut(&mut Row)| {

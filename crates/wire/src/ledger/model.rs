@@ -6,6 +6,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
+use crate::atomic::AtomicU64;
 
 const LIMIT: u64 = 10;
 

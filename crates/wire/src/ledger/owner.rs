@@ -2,7 +2,8 @@
 //!
 //! For whoever shows a pod its processes. A program can write what it likes here, so nothing is decided by it.
 
-use super::{Ledger, Slot};
+use super::Ledger;
+use super::slot::Slot;
 use crate::atomic::Ordering::Relaxed;
 
 /// A process that holds memory or contexts.

@@ -10,7 +10,7 @@
 //! looks whether the entry still lives; who frees takes its life and then looks whether a bit is set. All of it is
 //! sequentially consistent, so one of the two sees the other.
 
-use super::{Ledger, SLOTS};
+use super::Ledger;
 use crate::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Most pieces of shared memory of a pod at the same time. What finds no place is charged to every process that
@@ -18,7 +18,7 @@ use crate::atomic::{AtomicU64, Ordering::SeqCst};
 pub const SHARED: usize = 128;
 
 #[cfg(not(loom))]
-const WORDS: usize = SLOTS / 64;
+const WORDS: usize = super::SLOTS / 64;
 /// The model checker follows every atomic, so it gets few.
 #[cfg(loom)]
 const WORDS: usize = 1;

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::atomic::AtomicU64;
 
 const NEVER: fn(u32) -> bool = |_| false;
 

@@ -122,7 +122,7 @@ unsafe fn requirements(
         return Err(CuError::INVALID_VALUE);
     }
     let size = usize::try_from(size).unwrap_or(usize::MAX);
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe {
         put(
             out,
@@ -156,7 +156,7 @@ unsafe fn sparse(
     };
     let first_level_of_tail = (0..32).find(|&level| small(level)).unwrap_or(32);
     let tail = if first_level_of_tail == 0 { size } else { TILE };
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe {
         put(
             out,

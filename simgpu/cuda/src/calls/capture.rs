@@ -49,7 +49,7 @@ unsafe fn end(stream: Handle, graph: *mut Handle) -> CuResult {
     }
     let target = target(stream)?;
     let ended = target.made().ok_or(CuError::ILLEGAL_STATE)?.end_capture();
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(graph, *ended.as_ref().unwrap_or(&0))? };
     ended.map(|_| ())
 }
@@ -67,7 +67,7 @@ unsafe fn describe(stream: Handle, wanted: &Answers) -> CuResult {
         Some(_) => CU_STREAM_CAPTURE_STATUS_ACTIVE,
         None => CU_STREAM_CAPTURE_STATUS_NONE,
     };
-    // SAFETY: the caller's pointers, as the driver API has them.
+    // SAFETY: by this function's contract.
     unsafe {
         put(wanted.status, status)?;
         if let (Some(capture), CU_STREAM_CAPTURE_STATUS_ACTIVE) = (capture, status) {

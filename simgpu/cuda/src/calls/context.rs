@@ -55,7 +55,7 @@ unsafe fn create(out: *mut Handle, flags: u32, device: i32, api_version: u32) ->
     check_flags(flags)?;
     let context = Context::create(fresh(), device, flags | CU_CTX_MAP_HOST, api_version, false)?;
     with_stack(|stack| stack.push(context.handle));
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, context.handle) }
 }
 
@@ -84,7 +84,7 @@ fn push(handle: Handle) -> CuResult {
 /// `out` is null or valid for a write; it need not be aligned.
 unsafe fn pop(out: *mut Handle) -> CuResult {
     let top = with_stack(Vec::pop).filter(|&top| top != 0).ok_or(CuError::INVALID_CONTEXT)?;
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put_if_wanted(out, top) };
     Ok(())
 }

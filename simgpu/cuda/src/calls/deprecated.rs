@@ -1,5 +1,5 @@
-//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and
-//! sizes have 32 bits. Memory of theirs lies where such addresses reach.
+//! The driver's oldest calls: launches in several steps, and the first forms of memory calls, whose addresses and sizes
+//! have 32 bits. Memory of theirs lies where such addresses reach.
 
 use std::ffi::{c_char, c_void};
 

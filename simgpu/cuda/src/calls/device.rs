@@ -144,7 +144,8 @@ entry! {
     }
     cuDeviceGetTexture1DLinearMaxWidth(width: *mut usize, _format: i32, _channels: u32, device: i32) {
         let card = initialised()?.card(device)?;
-        put(width, usize::try_from(attribute(card, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH)).unwrap_or_default())
+        let most = attribute(card, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
+        put(width, usize::try_from(most).unwrap_or_default())
     }
     cuDeviceGetHostAtomicCapabilities(
         capabilities: *mut u32,

@@ -19,7 +19,7 @@ fn described(code: i32) -> Option<&'static (i32, &'static CStr, &'static CStr)> 
 /// # Safety
 /// `text` is null or valid for a write; it need not be aligned.
 unsafe fn answer(text: *mut *const c_char, found: Option<&'static CStr>) -> CuResult {
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(text, found.map_or(std::ptr::null(), CStr::as_ptr))? };
     found.map(|_| ()).ok_or(CuError::INVALID_VALUE)
 }

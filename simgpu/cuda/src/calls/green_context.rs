@@ -1,5 +1,4 @@
-//! Green contexts: contexts that are given a part of a card's multiprocessors. Nothing is computed, so the part is
-//! only remembered; such a context takes memory as any other does.
+//! The driver's calls about green contexts and what they are made of.
 
 use gpupool_nvidia::cuda::{
     CU_DEV_RESOURCE_TYPE_INVALID, CU_DEV_RESOURCE_TYPE_SM, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING,
@@ -14,45 +13,14 @@ use crate::{
     },
     device::initialised::initialised,
     error::{CuError, CuResult},
-    handles::{Handle, Registry, fresh},
+    handles::{Handle, fresh},
     objects::{
         context::{CONTEXTS, Context, context},
         context_teardown, event,
-        stream::{self, STREAMS, TargetStream},
+        green_context::{DESCRIPTIONS, GREENS, GreenContext, Multiprocessors, default_stream, green},
+        stream::{self, STREAMS},
     },
 };
-
-/// Multiprocessors of a card that are given to a green context.
-#[derive(Debug, Clone, Copy)]
-struct Multiprocessors {
-    count: u32,
-    /// The fewest of a part.
-    least: u32,
-    /// Of what a part is a multiple.
-    step: u32,
-}
-
-/// A green context.
-#[derive(Debug)]
-struct GreenContext {
-    context: Handle,
-    multiprocessors: Multiprocessors,
-}
-
-static DESCRIPTIONS: Registry<Multiprocessors> = Registry::new();
-static GREENS: Registry<GreenContext> = Registry::new();
-
-impl Multiprocessors {
-    /// `count` multiprocessors of a card of this compute capability.
-    const fn of(count: u32, compute: (u32, u32)) -> Self {
-        let (least, step) = if compute.0 >= 9 { (8, 8) } else { (4, 2) };
-        Self { count, least, step }
-    }
-
-    const fn with(self, count: u32) -> Self {
-        Self { count, ..self }
-    }
-}
 
 impl From<Multiprocessors> for CUdevResource {
     fn from(multiprocessors: Multiprocessors) -> Self {
@@ -125,15 +93,6 @@ unsafe fn split(
 /// Every flag of `cuDevSmResourceSplitByCount`.
 const SPLIT_FLAGS: u32 =
     CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
-
-fn green(handle: Handle) -> CuResult<std::sync::Arc<GreenContext>> {
-    GREENS.find(handle).ok_or(CuError::INVALID_CONTEXT)
-}
-
-/// The default stream of a green context.
-fn default_stream(handle: Handle) -> CuResult<TargetStream> {
-    Ok(TargetStream::Default(context(green(handle)?.context)?, false))
-}
 
 /// The resource of that type that a context was given.
 fn resource_of(given: Multiprocessors, kind: CUdevResourceType) -> CuResult<CUdevResource> {

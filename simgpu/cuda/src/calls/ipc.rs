@@ -32,7 +32,7 @@ unsafe fn open_memory(out: *mut u64, handle: IpcHandle, flags: u32) -> CuResult 
         return Err(CuError::INVALID_VALUE);
     }
     let context = current()?;
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, ipc::open(&handle, ipc::MEMORY, AllocationKind::Opened, context.owner())?) }
 }
 

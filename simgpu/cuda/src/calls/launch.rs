@@ -148,7 +148,12 @@ entry! {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launch(handle, LaunchShape { grid, block, shared, cooperative: false }, own(stream), parameters, extra)
     }
-    cuLaunchKernelEx(config: *const CUlaunchConfig, handle: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void) {
+    cuLaunchKernelEx(
+        config: *const CUlaunchConfig,
+        handle: Handle,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) {
         launch_with(config, legacy, handle, parameters, extra)
     }
     cuLaunchKernelEx_ptsz(

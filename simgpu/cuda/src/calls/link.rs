@@ -1,30 +1,17 @@
-//! The driver's linker. It makes nothing new: what comes out is what was put in, which is enough for code that is
-//! read and not run.
+//! The driver's calls that link code.
 
-use std::{
-    ffi::{CStr, c_char, c_void},
-    sync::Mutex,
-};
-
-use gpupool_nvidia::cuda::{CU_JIT_INPUT_PTX, CU_JIT_NUM_INPUT_TYPES};
+use std::ffi::{CStr, c_char, c_void};
 
 use crate::{
     calls::entry::{entry, put, put_if_wanted},
     error::{CuError, CuResult},
-    handles::{Handle, Registry},
-    objects::context::current,
+    handles::Handle,
+    objects::{
+        context::current,
+        linker::{LINKS, Link, add, complete},
+    },
     sync::lock,
 };
-
-/// What was put in so far.
-#[derive(Debug, Default)]
-struct Link {
-    inputs: Mutex<Vec<(u32, Vec<u8>)>>,
-    /// What came out; it lasts as long as the link.
-    output: Mutex<Vec<u8>>,
-}
-
-static LINKS: Registry<Link> = Registry::new();
 
 /// Begins to link.
 ///
@@ -35,20 +22,8 @@ unsafe fn create(out: *mut Handle) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, LINKS.add(Link::default())) }
-}
-
-fn add(handle: Handle, kind: u32, bytes: &[u8]) -> CuResult {
-    let link = LINKS.get(handle)?;
-    if kind >= CU_JIT_NUM_INPUT_TYPES || bytes.is_empty() {
-        return Err(CuError::INVALID_VALUE);
-    }
-    // Text is joined with more text: it ends where its zero byte is.
-    let end = if kind == CU_JIT_INPUT_PTX { bytes.iter().position(|byte| *byte == 0) } else { None };
-    let bytes = bytes[..end.unwrap_or(bytes.len())].to_vec();
-    lock(&link.inputs).push((kind, bytes));
-    Ok(())
 }
 
 /// Adds code in memory.
@@ -74,24 +49,6 @@ unsafe fn add_file(handle: Handle, kind: u32, path: *const c_char) -> CuResult {
     // SAFETY: not null; a string by this function's contract.
     let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| CuError::FILE_NOT_FOUND)?;
     add(handle, kind, &std::fs::read(path).map_err(|_| CuError::FILE_NOT_FOUND)?)
-}
-
-/// The image: the first machine code that was put in, or all text together.
-fn complete(link: &Link) -> CuResult<Vec<u8>> {
-    let inputs = lock(&link.inputs);
-    if let Some((_, code)) = inputs.iter().find(|(kind, _)| *kind != CU_JIT_INPUT_PTX) {
-        return Ok(code.clone());
-    }
-    let mut text = Vec::new();
-    for (_, part) in inputs.iter() {
-        text.extend_from_slice(part);
-        text.push(b'\n');
-    }
-    if text.is_empty() {
-        return Err(CuError::INVALID_IMAGE);
-    }
-    text.push(0);
-    Ok(text)
 }
 
 entry! {

@@ -65,7 +65,7 @@ unsafe fn allocate_host(out: *mut u64, size: usize, flags: u32) -> CuResult {
         return Err(CuError::INVALID_VALUE);
     }
     let address = space::allocate(AllocationKind::Host, size as u64, current()?.owner(), flags)?;
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, address) }
 }
 
@@ -118,7 +118,7 @@ entry! {
     }
     cuMemHostGetDevicePointer_v2(out: *mut u64, pointer: u64, flags: u32) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
+        let host = space::find(pointer).filter(|found| !found.kind.on_device());
         if flags != 0 || host.is_none() {
             return Err(CuError::INVALID_VALUE);
         }
@@ -126,7 +126,7 @@ entry! {
     }
     cuMemHostGetFlags(flags: *mut u32, pointer: u64) {
         current()?;
-        let host = space::find(pointer).filter(|found| matches!(found.kind, AllocationKind::Host | AllocationKind::Registered));
+        let host = space::find(pointer).filter(|found| !found.kind.on_device());
         put(flags, host.ok_or(CuError::INVALID_VALUE)?.flags)
     }
     cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, pointer: u64) {

@@ -8,15 +8,16 @@ use std::{
 
 use gpupool_nvidia::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH,
-    CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE,
-    CU_MEMPOOL_ATTR_ALLOCATION_TYPE, CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES,
-    CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED, CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID, CU_MEMPOOL_ATTR_LOCATION_ID,
-    CU_MEMPOOL_ATTR_LOCATION_TYPE, CU_MEMPOOL_ATTR_MAX_POOL_SIZE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
-    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH, CUmemAccessDesc, CUmemAllocationType,
-    CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_ALLOCATION_TYPE,
+    CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES, CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED,
+    CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID, CU_MEMPOOL_ATTR_LOCATION_ID, CU_MEMPOOL_ATTR_LOCATION_TYPE,
+    CU_MEMPOOL_ATTR_MAX_POOL_SIZE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+    CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+    CU_MEMPOOL_ATTR_USED_MEM_HIGH, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps,
 };
 
 use crate::{
@@ -36,6 +37,11 @@ use crate::{
     },
     sync::lock,
 };
+
+/// Whether a location is that device.
+fn is_device(location: CUmemLocation, device: i32) -> bool {
+    location.r#type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == device
+}
 
 /// The device of a location; only device memory can be pooled.
 fn device_of(location: CUmemLocation, allocation: CUmemAllocationType) -> CuResult<i32> {
@@ -184,7 +190,7 @@ entry! {
         let device = pool::pool(handle)?.device;
         for place in 0..count {
             let access = read(list.wrapping_add(place))?;
-            if access.location.r#type != CU_MEM_LOCATION_TYPE_DEVICE || access.location.id != device || access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
+            if !is_device(access.location, device) || access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
                 return Err(CuError::INVALID_DEVICE);
             }
         }
@@ -192,7 +198,11 @@ entry! {
     }
     cuMemPoolGetAccess(flags: *mut u32, handle: Handle, location: *const CUmemLocation) {
         let (device, location) = (pool::pool(handle)?.device, read(location)?);
-        put(flags, if location.r#type == CU_MEM_LOCATION_TYPE_DEVICE && location.id == device { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { 0 })
+        put(flags, if is_device(location, device) {
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        } else {
+            CU_MEM_ACCESS_FLAGS_PROT_NONE
+        })
     }
     cuMemPoolExportToShareableHandle(out: *mut c_int, handle: Handle, kind: u32, flags: u64) {
         if out.is_null() || flags != 0 || kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
@@ -238,7 +248,8 @@ entry! {
     cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: *const u64) {
         let pool = pool::pool(pool::graph_pool_of(device)?)?;
         // The high-water marks can only be set back.
-        if !matches!(attribute, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH | CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) || read(value)? != 0 {
+        let is_high = matches!(attribute, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH | CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
+        if !is_high || read(value)? != 0 {
             return Err(CuError::INVALID_VALUE);
         }
         pool.reset_high(attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);

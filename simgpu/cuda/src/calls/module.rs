@@ -76,7 +76,7 @@ unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
     let &(start, bytes) = parameters.get(place).ok_or(CuError::INVALID_VALUE)?;
-    // SAFETY: the caller's pointers, as the driver API has them.
+    // SAFETY: by this function's contract.
     unsafe {
         put(offset, start)?;
         put_if_wanted(size, bytes);
@@ -91,7 +91,7 @@ unsafe fn parameter(handle: Handle, place: usize, offset: *mut usize, size: *mut
 unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
     let function = function(handle)?;
     let parameters = function.kernel().parameters.as_ref().ok_or(CuError::NOT_SUPPORTED)?;
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(count, parameters.len()) }
 }
 
@@ -101,7 +101,7 @@ unsafe fn parameter_count(handle: Handle, count: *mut usize) -> CuResult {
 /// `out` is null or valid for a write; it need not be aligned.
 unsafe fn name(handle: Handle, out: *mut *const c_char) -> CuResult {
     let function = function(handle)?;
-    // SAFETY: the caller's pointer, as the driver API has it. The name lasts as long as the code is loaded.
+    // SAFETY: by this function's contract. The name lasts as long as the code is loaded.
     unsafe { put(out, function.kernel().name.as_ptr()) }
 }
 

@@ -25,7 +25,7 @@ unsafe fn occupancy(out: *mut i32, handle: Handle, threads: i32, dynamic: usize)
     let function = function(handle)?;
     let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(CuError::INVALID_VALUE)?;
     let blocks = blocks_per_multiprocessor(current()?.card, &function, threads, dynamic);
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, i32::try_from(blocks).unwrap_or(i32::MAX)) }
 }
 
@@ -60,7 +60,7 @@ unsafe fn best_block(
         }
     }
     let (threads, blocks) = best;
-    // SAFETY: the caller's pointers, as the driver API has them.
+    // SAFETY: by this function's contract.
     unsafe {
         put(grid, i32::try_from(blocks * card.model().multiprocessors).unwrap_or(i32::MAX))?;
         put(block, i32::try_from(threads).unwrap_or(i32::MAX))

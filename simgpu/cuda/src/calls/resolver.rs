@@ -76,7 +76,7 @@ unsafe fn resolve(
             }
             Err(status) => (std::ptr::null_mut(), status),
         };
-    // SAFETY: the caller's pointers, as the driver API has them.
+    // SAFETY: by this function's contract.
     unsafe {
         put_if_wanted(status, result);
         put(code, address)?;

@@ -21,8 +21,7 @@ use crate::{
     },
 };
 
-/// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process
-/// may.
+/// Sets how a device may access mapped memory. There is no second way to memory: what one device may, this process may.
 ///
 /// # Safety
 /// `list` is null or valid for reads of `count` values; it need not be aligned.

@@ -1,7 +1,7 @@
 //! `CUdevice_attribute`: what a card says of itself, by number.
 //!
-//! Every number that CUDA has is answered: clients take an error for one unknown attribute as a broken driver. What
-//! this page doesn't list is 0, "not there".
+//! Every number that CUDA has is answered: clients take an error for one unknown attribute as a broken driver. What this
+//! page doesn't list is 0, "not there".
 
 use gpupool_nvidia::cuda::{
     CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,

@@ -32,8 +32,7 @@ use crate::{
     sync::lock,
 };
 
-/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by
-/// default.
+/// Longest stretch of device time booked at once, in nanoseconds: the turn that real drivers give a context by default.
 const TURN_NS: u64 = 2_000_000;
 /// A process books its next turn this long before the end of its last one, in nanoseconds.
 const AHEAD_NS: u64 = 2_000_000;

@@ -67,8 +67,8 @@ impl KernelTime {
         Ok(time)
     }
 
-    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`; `resident` says how many of
-    /// them the card holds at a time.
+    /// Nanoseconds of device time of a launch of `blocks` blocks of the kernel `name`; `resident` says how many of them
+    /// the card holds at a time.
     pub(crate) fn of(&self, name: &str, blocks: u64, resident: impl FnOnce() -> u64) -> u64 {
         let cost = if self.by_name.is_empty() { self.default } else { self.cost_of(name) };
         cost.of(blocks, resident)

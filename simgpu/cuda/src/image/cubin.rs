@@ -31,8 +31,7 @@ const PARAMETER: u8 = 0x17;
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;
 
-/// The length of the cubin at `start`: a program passes only its address. It ends with its section or program
-/// headers.
+/// The length of the cubin at `start`: a program passes only its address. It ends with its section or program headers.
 ///
 /// # Safety
 /// `start` leads to a whole cubin.

@@ -1,8 +1,7 @@
 //! Physical memory that a program makes, maps where it likes, and passes on.
 //!
 //! It lives as long as a handle of it is held or it is mapped anywhere, in this process or, where it can be exported,
-//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a
-//! segment.
+//! in any other. What can't be exported has its bytes in a file of this process without a name; what can, in a segment.
 
 use std::{
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},

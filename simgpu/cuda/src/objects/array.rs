@@ -1,7 +1,6 @@
 //! CUDA arrays and mipmapped arrays.
 //!
-//! The bytes of an array lie row by row, level by level; what it takes of the card is more, since real ones are
-//! tiled.
+//! The bytes of an array lie row by row, level by level; what it takes of the card is more, since real ones are tiled.
 
 use std::sync::{Arc, Mutex};
 

@@ -125,8 +125,7 @@ impl StreamCapture {
     }
 
     /// The graph of a capture that has ended, where `left` are the last nodes of the other streams. Fails where
-    /// one of these does not come before the end, or something happened that can't be captured; then there is no
-    /// graph.
+    /// one of these does not come before the end, or something happened that can't be captured; then there is no graph.
     pub(crate) fn finish(&self, left: &[Handle]) -> CuResult<Handle> {
         let sequence = &self.sequence;
         let before = graph::graph(sequence.graph).map(|graph| ancestors(&graph, &self.dependencies))?;

@@ -28,8 +28,8 @@ use crate::{
 
 /// How many of `CUlimit`'s limits are kept, each in the place of its value.
 pub(crate) const LIMITS: usize = CU_LIMIT_PERSISTING_L2_CACHE_SIZE as usize + 1;
-/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in
-/// numbers; L2 fetch size and persisting L2 in bytes.
+/// What they are at first, in bytes: stack of a thread, `printf` buffer, heap; nesting and pending launches in numbers;
+/// L2 fetch size and persisting L2 in bytes.
 const FIRST_LIMITS: [usize; LIMITS] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 /// The places of those that take memory.
 pub(crate) const STACK_SIZE: usize = CU_LIMIT_STACK_SIZE as usize;

@@ -120,8 +120,7 @@ pub(crate) fn open(shared: &IpcHandle) -> CuResult<Handle> {
     Ok(EVENTS.add(Event { context, flags, moment, page }))
 }
 
-/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is
-/// captured.
+/// Lets a stream wait for an event; with [`CU_EVENT_WAIT_EXTERNAL`] as a node of its own where the stream is captured.
 pub(crate) fn wait_in(target: &TargetStream, handle: Handle, flags: u32) -> CuResult {
     if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
         return Err(CuError::INVALID_VALUE);

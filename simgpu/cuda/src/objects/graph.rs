@@ -141,8 +141,8 @@ pub(crate) fn add(handle: Handle, after: &[Handle], work: NodeWork) -> CuResult<
     Ok(made)
 }
 
-/// Whether a node of a graph may free what is at `base`: what another of its nodes allocates, or what is allocated
-/// now; and no other node frees it.
+/// Whether a node of a graph may free what is at `base`: what another of its nodes allocates, or what is allocated now;
+/// and no other node frees it.
 pub(crate) fn can_free(handle: Handle, base: u64) -> CuResult<bool> {
     let nodes = graph(handle)?.nodes();
     let own =

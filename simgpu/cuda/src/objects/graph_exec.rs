@@ -95,8 +95,8 @@ pub(crate) fn executable(handle: Handle) -> CuResult<Arc<ExecutableGraph>> {
 }
 
 impl ExecutableGraph {
-    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that
-    /// fails nothing is done.
+    /// Does the work in the stream's order. The memory that it needs at the same time is taken first: where that fails
+    /// nothing is done.
     pub(crate) fn launch(&self, target: &TargetStream) -> CuResult {
         let steps = lock(&self.steps).clone();
         if self.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH != 0 {
@@ -137,8 +137,8 @@ impl ExecutableGraph {
         })
     }
 
-    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing
-    /// changes; then it gives `CUgraphExecUpdateResult` and the node that differs.
+    /// Puts another graph's work in the place of its own. Where the two differ in more than parameters nothing changes;
+    /// then it gives `CUgraphExecUpdateResult` and the node that differs.
     pub(crate) fn update(&self, handle: Handle) -> CuResult<Result<(), (CUgraphExecUpdateResult, Handle)>> {
         let new = steps(&*graph(handle)?)?;
         let mut own = lock(&self.steps);

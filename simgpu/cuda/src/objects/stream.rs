@@ -174,8 +174,7 @@ impl TargetStream {
         }
     }
 
-    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be
-    /// captured.
+    /// Fails while the stream is being captured, and invalidates the capture: what the caller wants can't be captured.
     pub(crate) fn not_capturing(&self) -> CuResult {
         match self {
             Self::Made(stream, _) => stream.invalidate_capture(),

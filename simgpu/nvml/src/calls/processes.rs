@@ -19,60 +19,105 @@ const NO_INSTANCE: u32 = u32::MAX;
 
 entries! {
     /// Processes that compute, in the first layout.
-    fn nvmlDeviceGetComputeRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
+    fn nvmlDeviceGetComputeRunningProcesses(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_v1_t
+    ) {
         // SAFETY: by this function's own contract.
         unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
-    fn nvmlDeviceGetComputeRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetComputeRunningProcesses_v2(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         // SAFETY: by this function's own contract.
         unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that compute.
-    fn nvmlDeviceGetComputeRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetComputeRunningProcesses_v3(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         // SAFETY: by this function's own contract.
         unsafe { write_list(&computing(cards, device)?, count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
+    fn nvmlDeviceGetGraphicsRunningProcesses(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_v1_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
     }
 
     /// Processes that draw: none.
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_v1_t) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_v1_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
     }
 
     /// Processes of a multi-process service: none.
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(cards; device: nvmlDevice_t, count: *mut u32, list: *mut nvmlProcessInfo_t) {
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        cards;
+        device: nvmlDevice_t,
+        count: *mut u32,
+        list: *mut nvmlProcessInfo_t
+    ) {
         card(cards, device)?;
         // SAFETY: by this function's own contract.
         unsafe { write_list(&[], count, list) }
@@ -98,7 +143,11 @@ entries! {
     }
 
     /// As above, in a structure that says its version.
-    fn nvmlDeviceGetProcessesUtilizationInfo(cards; device: nvmlDevice_t, info: *mut nvmlProcessesUtilizationInfo_v1_t) {
+    fn nvmlDeviceGetProcessesUtilizationInfo(
+        cards;
+        device: nvmlDevice_t,
+        info: *mut nvmlProcessesUtilizationInfo_v1_t
+    ) {
         // SAFETY: by this function's own contract; the version is the first field.
         unsafe {
             check_version(info.cast(), nvmlProcessesUtilizationInfo_v1)?;

@@ -1,4 +1,4 @@
-//! A node's side of sharing: what stands in its labels, annotations and status.
+//! What a node's labels, annotations and status say of sharing.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use super::ObservedCondition;
 /// The two conditions, in the order in which they are written.
 pub(crate) const CONDITIONS: [&str; 2] = [POLICY_VALID_CONDITION, POLICY_CONDITION];
 
-/// What of a node matters for sharing. Texts are as they stand there.
+/// What of a node matters for sharing. Texts are as they were written.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ObservedSharing {
-    /// The label with the policy that is asked for.
+    /// The label with the policy that the user wants.
     pub label: Option<String>,
-    /// The annotation with the quality of service that is asked for.
+    /// The annotation with the quality of service that the user wants, as JSON.
     pub qos: Option<String>,
     /// What gpupool wrote: the policy in force.
     pub metadata: SharingMetadata,
     /// Cards that the agent found.
     pub pool_cards: Option<String>,
-    /// How many whole cards stand in `status.capacity`.
+    /// The amount of `nvidia.com/gpu` in `status.capacity`.
     pub whole_cards: u32,
     /// The percentages in `status.capacity` and in `status.allocatable`, by resource.
     pub percentages: [BTreeMap<String, Quantity>; 2],

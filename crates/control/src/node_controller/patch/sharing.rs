@@ -26,7 +26,7 @@ pub fn sharing_metadata(node: &ObservedNode, metadata: &SharingMetadata) -> Valu
 }
 
 /// The body of a strategic merge patch that changes the status. Conditions that are as wanted are left out, so that their times
-/// stay; a body without any change still makes the webhook look at the node.
+/// stay; a body without any change still makes the API server call the webhook.
 pub fn sharing_status(node: &ObservedNode, change: &SharingStatusChange, now: Timestamp) -> Value {
     let [mut capacity, mut allocatable] = change.percentages.clone().map(|list| {
         let text = |amount: Option<Quantity>| amount.map_or(Value::Null, |amount| amount.to_string().into());
@@ -57,9 +57,9 @@ fn conditions<'a>(
     now: Timestamp,
 ) -> impl Iterator<Item = Value> + use<'a> {
     let all = change.conditions.iter().zip(&node.sharing.conditions).zip(&CONDITIONS);
-    all.filter_map(move |((wanted, standing), kind)| match (wanted, standing) {
-        (Some(wanted), Some(standing)) if standing.says(wanted) => None,
-        (Some(wanted), standing) => Some(condition(wanted, standing.as_ref(), now)),
+    all.filter_map(move |((wanted, current), kind)| match (wanted, current) {
+        (Some(wanted), Some(current)) if current.says(wanted) => None,
+        (Some(wanted), current) => Some(condition(wanted, current.as_ref(), now)),
         (None, Some(_)) => Some(json!({ "$patch": "delete", "type": kind })),
         (None, None) => None,
     })
@@ -120,10 +120,10 @@ pub(super) fn after_status(
         after.sharing.allocatable = unreserved.without(&reserved);
         after.sharing.metadata.unreserved = Some(unreserved.to_json());
     }
-    for ((wanted, standing), kind) in
+    for ((wanted, current), kind) in
         change.conditions.iter().zip(&mut after.sharing.conditions).zip(CONDITIONS)
     {
-        *standing = wanted.as_ref().map(|wanted| standing_after(wanted, standing.as_ref(), now));
+        *current = wanted.as_ref().map(|wanted| observed_after(wanted, current.as_ref(), now));
         if wanted.is_some() {
             after.own.conditions.insert(kind.to_owned());
         }
@@ -131,7 +131,7 @@ pub(super) fn after_status(
     after
 }
 
-fn standing_after(
+fn observed_after(
     wanted: &Condition,
     before: Option<&ObservedCondition>,
     now: Timestamp,

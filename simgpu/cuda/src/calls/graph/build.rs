@@ -181,10 +181,22 @@ entry! {
     }
     cuGraphDestroy(handle: Handle) { destroy(handle) }
     cuGraphDestroyNode(node: Handle) { destroy_node(node) }
-    cuGraphAddKernelNode(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v1) {
+    cuGraphAddKernelNode(
+        out: *mut Handle,
+        graph: Handle,
+        after: List,
+        count: usize,
+        kernel: *const CUDA_KERNEL_NODE_PARAMS_v1,
+    ) {
         add_node(out, graph, after, count, params::kernel(&params::with_context(&read(kernel)?))?)
     }
-    cuGraphAddKernelNode_v2(out: *mut Handle, graph: Handle, after: List, count: usize, kernel: *const CUDA_KERNEL_NODE_PARAMS_v3) {
+    cuGraphAddKernelNode_v2(
+        out: *mut Handle,
+        graph: Handle,
+        after: List,
+        count: usize,
+        kernel: *const CUDA_KERNEL_NODE_PARAMS_v3,
+    ) {
         add_node(out, graph, after, count, params::kernel(&read(kernel)?)?)
     }
     cuGraphAddMemcpyNode(
@@ -203,7 +215,13 @@ entry! {
         set: *const CUDA_MEMSET_NODE_PARAMS,
         _context: Handle,
     ) { add_node(out, graph, after, count, params::fill(&read(set)?)?) }
-    cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: List, count: usize, host: *const CUDA_HOST_NODE_PARAMS) {
+    cuGraphAddHostNode(
+        out: *mut Handle,
+        graph: Handle,
+        after: List,
+        count: usize,
+        host: *const CUDA_HOST_NODE_PARAMS,
+    ) {
         add_node(out, graph, after, count, params::call(&read(host)?)?)
     }
     cuGraphAddChildGraphNode(out: *mut Handle, graph: Handle, after: List, count: usize, child: Handle) {
@@ -274,7 +292,13 @@ entry! {
     cuGraphGetEdges(handle: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) {
         give_edges(handle, from, to, count)
     }
-    cuGraphGetEdges_v2(handle: Handle, from: *mut Handle, to: *mut Handle, data: *mut CUgraphEdgeData, count: *mut usize) {
+    cuGraphGetEdges_v2(
+        handle: Handle,
+        from: *mut Handle,
+        to: *mut Handle,
+        data: *mut CUgraphEdgeData,
+        count: *mut usize,
+    ) {
         if !data.is_null() {
             data.write_bytes(0, read(count)?.min(graph(handle)?.edges().len()));
         }

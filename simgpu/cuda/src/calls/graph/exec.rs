@@ -26,7 +26,7 @@ unsafe fn make_ready(out: *mut Handle, graph: Handle, flags: u64) -> CuResult {
     if out.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: the caller's pointer, as the driver API has it.
+    // SAFETY: by this function's contract.
     unsafe { put(out, instantiate(graph, flags)?) }
 }
 

@@ -160,7 +160,12 @@ entry! {
     cuGraphExecMemcpyNodeSetParams(handle: Handle, node: Handle, body: *const CUDA_MEMCPY3D, _context: Handle) {
         set_in(handle, node, params::copy(read(body)?)?)
     }
-    cuGraphExecMemsetNodeSetParams(handle: Handle, node: Handle, fill: *const CUDA_MEMSET_NODE_PARAMS, _context: Handle) {
+    cuGraphExecMemsetNodeSetParams(
+        handle: Handle,
+        node: Handle,
+        fill: *const CUDA_MEMSET_NODE_PARAMS,
+        _context: Handle,
+    ) {
         set_in(handle, node, params::fill(&read(fill)?)?)
     }
     cuGraphExecHostNodeSetParams(handle: Handle, node: Handle, host: *const CUDA_HOST_NODE_PARAMS) {

@@ -45,8 +45,8 @@ pub(crate) fn free(start: u64, size: u64) -> CuResult {
     Ok(())
 }
 
-/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the
-/// bytes there, without access.
+/// Maps physical memory at `base`, which must lie in a reservation where nothing is mapped yet. `place` puts the bytes
+/// there, without access.
 pub(crate) fn map(
     base: u64,
     size: u64,

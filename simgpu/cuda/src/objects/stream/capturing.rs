@@ -40,8 +40,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the capture that began here; gives the graph's handle. Fails as [`StreamCapture::finish`] does, and where
-    /// no capture began here.
+    /// Ends the capture that began here; gives the graph's handle. Fails as [`StreamCapture::finish`] does, and where no
+    /// capture began here.
     pub(crate) fn end_capture(&self) -> CuResult<Handle> {
         let mut own = lock(&self.capture);
         let Some(capture) = own.as_ref() else { return Err(CuError::ILLEGAL_STATE) };
