@@ -1,11 +1,11 @@
 //! The agent on a node of a Kubernetes cluster.
 //!
-//! What the API server and the kubelet say becomes words for the driver, and what the driver has to say becomes
-//! Events, conditions, annotations and devices. Nothing is decided here, and nothing here is waited for by the driver:
+//! What the API server and the kubelet say becomes events for the pool's task, and what that task has to say becomes
+//! Events, conditions, annotations and devices. Nothing is decided here, and nothing here is waited for by that task:
 //! all of it runs in a thread of its own, so that a program's turn on a card never stands behind a watch.
 //!
 //! ```text
-//!   API server ── node, pods ──► NodeWatch, pod_watch ──► driver ──► report ──► Events, conditions
+//!   API server ── node, pods ──► NodeWatch, pod_watch ──► task ────► report ──► Events, conditions
 //!   kubelet ◄── device plugins ── cards' health ◄──────────┘ ▲
 //!      └──────── a container starts, whose? ─────────────────┘
 //! ```
@@ -131,9 +131,9 @@ pub(crate) async fn start(
     let (notices, to_report) = mpsc::unbounded_channel();
     let (cards, health) = watch::channel(Vec::new());
     let (inquiries, inbox) = inquiry::channel();
-    let rest = ClusterTasks { settings, node, config, task, health, to_report, inbox };
+    let tasks = ClusterTasks { settings, node, config, task, health, to_report, inbox };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(rest.run()))?;
+    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(tasks.run()))?;
     Ok(Started { notices, cards, inquiries })
 }
 
@@ -175,7 +175,7 @@ impl ClusterTasks {
             return;
         }
         let seen = SharingPods::default();
-        let around = plugin::Surroundings {
+        let context = plugin::PluginContext {
             kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
             client: client.clone(),
             seen: seen.clone(),
@@ -184,7 +184,7 @@ impl ClusterTasks {
             task: self.task.clone(),
             driver_device: self.settings.driver_device,
         };
-        plugin::serve(&around, self.settings.whole_cards);
+        plugin::serve(&context, self.settings.whole_cards);
         pod_watch::follow(client, self.node, seen, self.task).await;
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics page: the two families of the published system with their exact names and labels, and companions.
 //!
-//! The driver hands over a [`Scrape`]; nothing here keeps state of its own, so a pod that is gone leaves no series.
+//! The pool's task hands over a [`Scrape`]; nothing here keeps state of its own, so a pod that is gone leaves no series.
 
 mod hold;
 mod page;

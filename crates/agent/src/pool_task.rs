@@ -75,7 +75,7 @@ pub(crate) struct TaskSettings {
     pub(crate) work_conserving: bool,
 }
 
-/// What is watched for the driver, and where it says what that shall be.
+/// What is watched for the pool's task, and where it says what that shall be.
 #[derive(Debug)]
 pub(crate) struct Watching {
     /// Ledgers that are held against NVML.
@@ -122,7 +122,7 @@ enum Effect {
 /// The agent's state, and its only writer.
 #[derive(Debug)]
 pub(crate) struct PoolTask {
-    setting: TaskSettings,
+    settings: TaskSettings,
     cards: Cards,
     pool: Pool,
     registry: Registry,
@@ -156,7 +156,7 @@ pub(crate) struct PoolTask {
 impl PoolTask {
     /// Takes up where the journal ends. Must be called inside the runtime: it begins to watch processes.
     pub(crate) fn new(
-        setting: TaskSettings,
+        settings: TaskSettings,
         cards: Cards,
         journal: Journal,
         recovered: Recovered,
@@ -164,11 +164,11 @@ impl PoolTask {
         watching: Watching,
     ) -> Self {
         let Watching { ledgers, meter, exits } = watching;
-        let core_limits = CoreLimits::new(setting.work_conserving);
+        let core_limits = CoreLimits::new(settings.work_conserving);
         let proc = Proc::default();
-        let most_connections = setting.most_connections;
-        let mut driver = Self {
-            setting,
+        let most_connections = settings.most_connections;
+        let mut task = Self {
+            settings,
             cards,
             pool: recovered.pool,
             registry: recovered.registry,
@@ -196,18 +196,18 @@ impl PoolTask {
             exits,
             watchers: watch::Sender::default(),
         };
-        driver.take_up(qos);
-        driver.follow_core_limits();
-        driver
+        task.take_up(qos);
+        task.follow_core_limits();
+        task
     }
 
     /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
     pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
         let identity = Box::new(Cgroups::new(self.proc.clone()));
-        let mut driver = Self { identity, cluster: Some(cluster), ..self };
-        driver.publish_cards();
-        driver.repeat_notices();
-        driver
+        let mut task = Self { identity, cluster: Some(cluster), ..self };
+        task.publish_cards();
+        task.repeat_notices();
+        task
     }
 
     /// Handles one input and lets everybody know.
@@ -263,7 +263,7 @@ impl PoolTask {
     pub(crate) fn tick(&mut self, second: bool) {
         let now = clock();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.told(&Event::Tick);
+            self.apply(&Event::Tick);
         }
         if second {
             self.every_second(now);
@@ -297,9 +297,8 @@ impl PoolTask {
         Ok(())
     }
 
-    /// [`Self::step`] for events that the pool refuses only when agent and pool disagree: that is a defect, and
-    /// said where somebody may see it.
-    fn told(&mut self, event: &Event) {
+    /// Applies an event that must succeed; a refusal is a bug, logged and counted.
+    fn apply(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
             say(&format!("the pool does not accept {event:?}: {refusal}"));
             self.counters.disagreements.inc();
@@ -384,7 +383,7 @@ impl PoolTask {
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
         while let Some((pod, lease)) = self.unclaimed.pop() {
-            self.told(&Event::Released { pod, lease });
+            self.apply(&Event::Released { pod, lease });
         }
         let changed = !self.records.is_empty();
         if changed {
@@ -455,7 +454,7 @@ impl PoolTask {
 
     /// Puts everything that holds into the place of the journal.
     fn write_snapshot(&mut self) {
-        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.setting.boot.clone() };
+        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.settings.boot.clone() };
         match self.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
             Ok(()) => {
                 self.snapshot_length = self.journal.length();

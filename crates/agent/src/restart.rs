@@ -1,6 +1,6 @@
 //! What an agent that starts again makes of the journal: the same pool, the same registry.
 //!
-//! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the driver.
+//! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the pool's task.
 
 use gpupool_core::pool::{Config, Pool, Refusal, Violation};
 use thiserror::Error;

@@ -1,6 +1,6 @@
 //! The agent's tasks: one that owns the pool, one for each connection, one for each process that is watched.
 //!
-//! A connection has at most one message with the driver at any time, and the driver takes messages in the order in
+//! A connection has at most one message with the pool's task at any time, and that task takes messages in the order in
 //! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
 //! before everything else.
 
@@ -37,13 +37,13 @@ use crate::restart::{self, RestartError};
 use crate::socket_path::{SocketPathError, Surroundings};
 use crate::usage_audit::observe::{Ledgers, Observer};
 
-/// Messages that may wait for the driver.
+/// Messages that may wait for the pool's task.
 const INBOX: usize = 256;
 
 /// Connections that the kernel keeps until the agent takes them.
 const BACKLOG: i32 = 1024;
 
-/// On a cluster's node without a driver: when it is looked for again.
+/// On a cluster's node without NVIDIA's driver: when it is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Descriptors that are not for connections: journal, locks, signals, libraries.

@@ -70,7 +70,7 @@ struct LastSeen {
     there: bool,
     /// The annotation with the cards.
     cards: Option<String>,
-    /// What the driver was told.
+    /// What the pool's task was told.
     sharing: Option<Sharing>,
 }
 
@@ -117,7 +117,7 @@ impl NodeWatch {
                 if last.sharing != Some(sharing) {
                     last.sharing = Some(sharing);
                     let input = AgentEvent::Sharing { policy: sharing.policy, qos: Some(sharing.qos) };
-                    // The driver is gone when the agent goes down.
+                    // The pool's task is gone when the agent goes down.
                     let _ = self.task.send(input).await;
                     self.policy.send_replace(Known::Policy(sharing.policy));
                 }

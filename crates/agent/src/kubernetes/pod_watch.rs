@@ -46,7 +46,7 @@ impl SharingPods {
     }
 }
 
-/// Tells the driver of this node's pods until the agent goes down.
+/// Tells the pool's task of this node's pods until the agent goes down.
 pub(super) async fn follow(client: Client, node: String, seen: SharingPods, task: mpsc::Sender<AgentEvent>) {
     let config = watcher::Config::default().fields(&on_node(&node));
     let mut events = pin!(watcher(Api::<Pod>::all(client), config).default_backoff());

@@ -49,7 +49,7 @@ impl Notice {
                     Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now, of_both),
                 ]
             }
-            Self::Rejection { pod, why } => vec![Report {
+            Self::Rejected { pod, why } => vec![Report {
                 pod,
                 condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
                 event: Some((REFUSED, why.sentence)),

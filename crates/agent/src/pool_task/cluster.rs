@@ -13,14 +13,13 @@ use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
 
 use super::{Effect, PoolTask};
-use crate::log::say;
-
 use crate::admin_api::policy_name;
+use crate::log::say;
 use crate::notice::Notice;
 use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection};
 use crate::registry::{PodEntry, Record};
 
-/// What the driver keeps of the cluster around it.
+/// What the task keeps of the cluster around it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     notices: mpsc::UnboundedSender<Notice>,
@@ -124,7 +123,7 @@ impl PoolTask {
             card: view.spec.card.clone(),
         };
         if *view.spec != spec {
-            self.told(&Event::PodChanged { pod: pod.clone(), spec });
+            self.apply(&Event::PodChanged { pod: pod.clone(), spec });
         }
     }
 
@@ -165,7 +164,7 @@ impl PoolTask {
         }
         self.record(Record::Pod { pod: pod.clone(), entry: PodEntry { stopping: true, ..entry } });
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         self.retire(pod);
     }
@@ -192,7 +191,7 @@ impl PoolTask {
             cluster.policy = policy;
         }
         if let Some(qos) = qos.filter(|qos| *qos != self.pool.qos()) {
-            self.told(&Event::QosChanged { qos });
+            self.apply(&Event::QosChanged { qos });
         }
         self.settle_policy();
         self.try_again();
@@ -220,7 +219,7 @@ impl PoolTask {
             Err(refusal) => return say(&format!("the cards cannot be pooled: {refusal}")),
         }
         for card in lost {
-            self.told(&Event::CardLost { card });
+            self.apply(&Event::CardLost { card });
         }
         // What was noted before is about the old pool, and in the snapshot where it still matters.
         self.records.clear();

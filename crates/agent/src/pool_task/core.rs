@@ -6,7 +6,6 @@ use gpupool_core::pool::PodId;
 
 use super::PoolTask;
 use crate::clock::clock;
-
 use crate::core_limit::meter::Shares;
 use crate::core_limit::{CoreReading, Holder};
 

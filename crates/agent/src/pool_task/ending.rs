@@ -11,10 +11,9 @@ use tokio::sync::oneshot;
 
 use super::PoolTask;
 use super::requests::refused;
+use crate::admin_api::{RefusalReason, Reply, Stopped};
 use crate::clock::clock;
 use crate::event::ConnectionId;
-
-use crate::admin_api::{RefusalReason, Reply, Stopped};
 use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Record};
@@ -56,7 +55,7 @@ impl PoolTask {
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
         let user = self.connections.get(from).map(|connection| connection.user);
-        if user.is_none_or(|user| user != 0 && user != entry.user && user != self.setting.user) {
+        if user.is_none_or(|user| user != 0 && user != entry.user && user != self.settings.user) {
             let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", entry.user);
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
@@ -76,7 +75,7 @@ impl PoolTask {
             self.registry.members_using(pod, CardUse::Holding).into_iter().collect();
         self.record(Record::Pod { pod: pod.clone(), entry: PodEntry { stopping: true, ..entry.clone() } });
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         let mut stop = Stop {
             targets: Vec::new(),

@@ -16,7 +16,6 @@ use super::{Effect, Member, PodFiles, PoolTask};
 use crate::clock::clock;
 use crate::event::{ConnectionId, Frame};
 use crate::log::say;
-
 use crate::pages::{LedgerFile, LimitsFile};
 use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
@@ -29,8 +28,8 @@ const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
 /// The same after the agent itself was away.
 pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
 
-/// A refusal for the program.
-struct No(RefusalReason, String);
+/// Why a program gets no card: the reason on the wire and the sentence that its user reads.
+struct ProgramRefusal(RefusalReason, String);
 
 impl PoolTask {
     /// A program's frame. Out of turn, it is rubbish.
@@ -46,7 +45,7 @@ impl PoolTask {
             }
             _ => return self.rubbish(from),
         };
-        if let Err(No(reason, sentence)) = refused {
+        if let Err(ProgramRefusal(reason, sentence)) = refused {
             self.counters.refusals.inc();
             if let Some(member) = self.members.get_mut(&key) {
                 member.asked = false;
@@ -62,20 +61,23 @@ impl PoolTask {
         key: ProcessKey,
         hello: &Hello,
         ledger: Option<OwnedFd>,
-    ) -> Result<(), No> {
+    ) -> Result<(), ProgramRefusal> {
         let known = self.registry.process(key).map(|process| process.pod.clone());
         let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
             None => self
                 .identity
                 .pod_of(key, None)
-                .map_err(|stranger| No(RefusalReason::NotRegistered, stranger.to_string()))?,
+                .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
             say(&format!("cannot share memory with {pod}: {failure}"));
-            No(RefusalReason::Other, format!("the agent cannot share memory with `{pod}`: {failure}"))
+            ProgramRefusal(
+                RefusalReason::Other,
+                format!("the agent cannot share memory with `{pod}`: {failure}"),
+            )
         })?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?
@@ -94,12 +96,12 @@ impl PoolTask {
     }
 
     /// Only programs of pods that are in the pool, and stay there, get a card.
-    fn check_place(&self, pod: &PodId) -> Result<(), No> {
+    fn check_place(&self, pod: &PodId) -> Result<(), ProgramRefusal> {
         if self.registry.pod(pod).is_some_and(|entry| !entry.stopping) {
             return Ok(());
         }
         if let Some(why) = self.turned_away(pod) {
-            return Err(No(
+            return Err(ProgramRefusal(
                 RefusalReason::NotRegistered,
                 format!("this pod has no share of a card: {}", why.sentence),
             ));
@@ -109,10 +111,10 @@ impl PoolTask {
                 "the pod with UID {pod} is not known here: it asks for no share of a card, or the API server has not \
                  told of it yet; try again"
             );
-            return Err(No(RefusalReason::NotRegistered, sentence));
+            return Err(ProgramRefusal(RefusalReason::NotRegistered, sentence));
         }
         let name = self.name_of(pod);
-        Err(No(
+        Err(ProgramRefusal(
             RefusalReason::Stopped,
             format!("`{name}` is being stopped: its programs get no card any more"),
         ))
@@ -120,12 +122,12 @@ impl PoolTask {
 
     /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
     /// another one: together they would take more than the pod's limit.
-    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), No> {
+    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), ProgramRefusal> {
         let missing = self.files.get(pod).is_none_or(|files| files.ledger.is_none());
         let made = self.registry.pod(pod).is_some_and(|entry| entry.ledger.is_some());
         let holders = self.registry.members_using(pod, CardUse::Holding);
         match holders.iter().find(|holder| **holder != key) {
-            Some(holder) if made && missing && !brought => Err(No(
+            Some(holder) if made && missing && !brought => Err(ProgramRefusal(
                 RefusalReason::Other,
                 format!(
                     "the agent was started again and process {} of `{pod}` has not come back to it yet: try again",
@@ -143,20 +145,25 @@ impl PoolTask {
         key: ProcessKey,
         pod: &PodId,
         hello: &Hello,
-    ) -> Result<u32, No> {
+    ) -> Result<u32, ProgramRefusal> {
         // One that comes from before a damaged journal keeps the slot that it counts in.
         let resumed = hello.resume().and_then(|_| hello.slot()).filter(|slot| self.is_free(pod, *slot));
         let slot = resumed.or_else(|| self.registry.free_slot(pod)).ok_or_else(|| {
-            No(
+            ProgramRefusal(
                 RefusalReason::NoSlot,
                 format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"),
             )
         })?;
         let held = self.connections.get_mut(from).and_then(|connection| connection.held.take());
-        let Some(held) = held else { return Err(No(RefusalReason::Malformed, "a second hello".to_owned())) };
+        let Some(held) = held else {
+            return Err(ProgramRefusal(RefusalReason::Malformed, "a second hello".to_owned()));
+        };
         let watched = held.watch_exit(self.exits.clone());
         watched.map_err(|failure| {
-            No(RefusalReason::Other, format!("the agent cannot watch process {}: {failure}", key.pid))
+            ProgramRefusal(
+                RefusalReason::Other,
+                format!("the agent cannot watch process {}: {failure}", key.pid),
+            )
         })?;
         if resumed.is_none() {
             self.assign_slot(pod, slot);
@@ -171,13 +178,24 @@ impl PoolTask {
 
     /// A process that has introduced itself before: its connection broke, the agent was away, or it has become
     /// another program by `exec`, which gives back all that the old one held.
-    fn welcome_back(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<u32, No> {
+    fn welcome_back(
+        &mut self,
+        from: ConnectionId,
+        key: ProcessKey,
+        hello: &Hello,
+    ) -> Result<u32, ProgramRefusal> {
         let (Some(member), Some(process)) = (self.members.get(&key), self.registry.process(key).cloned())
         else {
-            return Err(No(RefusalReason::Other, format!("process {} is not known any more", key.pid)));
+            return Err(ProgramRefusal(
+                RefusalReason::Other,
+                format!("process {} is not known any more", key.pid),
+            ));
         };
         if member.connection.is_some_and(|old| self.connections.is_alive(old)) {
-            return Err(No(RefusalReason::Malformed, format!("process {} is connected already", key.pid)));
+            return Err(ProgramRefusal(
+                RefusalReason::Malformed,
+                format!("process {} is connected already", key.pid),
+            ));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
         let confirm_by = (process.using != CardUse::Nothing).then(|| clock() + CONFIRM_WITHIN);
@@ -188,7 +206,7 @@ impl PoolTask {
             ..self
                 .members
                 .remove(&key)
-                .ok_or_else(|| No(RefusalReason::Other, "no such process".to_owned()))?
+                .ok_or_else(|| ProgramRefusal(RefusalReason::Other, "no such process".to_owned()))?
         };
         self.members.insert(key, member);
         if hello.resume().is_none() && leftover {
@@ -201,7 +219,7 @@ impl PoolTask {
 
     /// A process says that it holds a lease. Where the agent does not know of one (its journal was damaged), the pod
     /// queues up for the card that the process uses already: nobody is let in beside it for longer than can be helped.
-    fn take_back(&mut self, key: ProcessKey) -> Result<(), No> {
+    fn take_back(&mut self, key: ProcessKey) -> Result<(), ProgramRefusal> {
         match self.registry.process(key).cloned() {
             Some(process) if process.using == CardUse::Nothing => {
                 let card = process.card.clone();
@@ -220,7 +238,7 @@ impl PoolTask {
         }
     }
 
-    fn acquire(&mut self, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), No> {
+    fn acquire(&mut self, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), ProgramRefusal> {
         let Some(process) = self.registry.process(key).cloned() else { return Ok(()) };
         if let Some(member) = self.members.get_mut(&key) {
             member.confirm_by = None;
@@ -230,7 +248,7 @@ impl PoolTask {
             Some(card) => Some(card.uuid.clone()),
             None if only == NO_CARD => None,
             None => {
-                return Err(No(
+                return Err(ProgramRefusal(
                     RefusalReason::CardGone,
                     "the card of this process is not on this machine any more".into(),
                 ));
@@ -250,7 +268,12 @@ impl PoolTask {
     }
 
     /// A process wants a card and has none: it joins its pod's lease, or its pod queues up.
-    fn want(&mut self, key: ProcessKey, process: Process, only: Option<&CardUuid>) -> Result<(), No> {
+    fn want(
+        &mut self,
+        key: ProcessKey,
+        process: Process,
+        only: Option<&CardUuid>,
+    ) -> Result<(), ProgramRefusal> {
         let pod = process.pod.clone();
         let bound = self.registry.bound_card(&pod).or(only).cloned();
         if let Some((card, lease)) = self.lease_of(&pod).filter(|_| !self.is_ending(&pod)) {
@@ -260,7 +283,7 @@ impl PoolTask {
                     self.card_name(bound.as_ref().unwrap_or(&card)),
                     self.card_name(&card)
                 );
-                return Err(No(RefusalReason::Other, sentence));
+                return Err(ProgramRefusal(RefusalReason::Other, sentence));
             }
             let process = Process { using: CardUse::Holding, card: Some(card.clone()), ..process };
             self.record(Record::Process { key, process });
@@ -271,7 +294,7 @@ impl PoolTask {
         self.record(Record::Process { key, process: Process { using: CardUse::Waiting, ..process } });
         if let Err(refusal) = self.step(&Event::GpuWanted { pod, only: bound }) {
             self.record(Record::Process { key, process: before });
-            return Err(No(RefusalReason::Other, refusal.to_string()));
+            return Err(ProgramRefusal(RefusalReason::Other, refusal.to_string()));
         }
         Ok(())
     }
@@ -302,19 +325,19 @@ impl PoolTask {
         if self.registry.members_using(pod, CardUse::Holding).is_empty()
             && let Some((_, lease)) = self.lease_of(pod)
         {
-            self.told(&Event::Released { pod: pod.clone(), lease });
+            self.apply(&Event::Released { pod: pod.clone(), lease });
         }
         if self.pool.state(pod) != Some(PodState::Ready) {
             return;
         }
         if self.registry.members_using(pod, CardUse::Waiting).is_empty() {
-            self.told(&Event::WantGone { pod: pod.clone() });
+            self.apply(&Event::WantGone { pod: pod.clone() });
             return;
         }
         // The process that bound the pod to a card may have been the one that went.
         let only = self.registry.bound_card(pod).cloned();
         if self.pool.pod(pod).is_some_and(|view| view.only != only.as_ref()) {
-            self.told(&Event::GpuWanted { pod: pod.clone(), only });
+            self.apply(&Event::GpuWanted { pod: pod.clone(), only });
         }
     }
 
@@ -347,7 +370,7 @@ impl PoolTask {
             return;
         }
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         self.record(Record::PodGone { pod: pod.clone() });
         self.files.remove(pod);

@@ -9,9 +9,8 @@ use gpupool_wire::limits::{Limits, PodState};
 use tokio::sync::{oneshot, watch};
 
 use super::PoolTask;
-use crate::log::say;
-
 use crate::admin_api::{self, Reply};
+use crate::log::say;
 
 impl PoolTask {
     /// Brings all pages up to date, and tells watchers.

@@ -4,10 +4,9 @@ use gpupool_core::pool::{Event, PodId, PodSpec, Refusal};
 use tokio::sync::oneshot;
 
 use super::PoolTask;
+use crate::admin_api::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
 use crate::event::ConnectionId;
 use crate::log::say;
-
-use crate::admin_api::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
 use crate::registry::{PodEntry, Record};
 
 /// Longest name of a pod, in bytes: that of a Kubernetes object.
@@ -63,7 +62,7 @@ impl PoolTask {
             PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
         // The answer to the first time was lost: the agent was killed in between.
         if self.runs.get(&key) == Some(&pod) && self.pool.pod(&pod).is_some_and(|view| *view.spec == spec) {
-            return Reply::Registered(Registered { simulated: self.setting.simulated.clone() });
+            return Reply::Registered(Registered { simulated: self.settings.simulated.clone() });
         }
         if let Some(mine) = self.runs.get(&key) {
             return refused(RefusalReason::Other, format!("process {} runs `{mine}` already", key.pid));
@@ -94,7 +93,7 @@ impl PoolTask {
         if let Err(failure) = self.open_files(&pod, None) {
             say(&format!("cannot share memory with {pod}: {failure}"));
         }
-        Reply::Registered(Registered { simulated: self.setting.simulated.clone() })
+        Reply::Registered(Registered { simulated: self.settings.simulated.clone() })
     }
 }
 

@@ -8,7 +8,6 @@ use rustix::process::Signal;
 
 use super::PoolTask;
 use crate::log::say;
-
 use crate::pages::LedgerFile;
 use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
@@ -31,7 +30,7 @@ impl PoolTask {
             self.retire(pod);
         }
         if self.pool.qos() != qos {
-            self.told(&Event::QosChanged { qos });
+            self.apply(&Event::QosChanged { qos });
         }
         self.compare_cards();
         self.repeat_signals();
@@ -97,9 +96,9 @@ impl PoolTask {
             match self.cards.find(card) {
                 None if !lost => {
                     say(&format!("card {card} is not on this machine any more: it counts as lost"));
-                    self.told(&Event::CardLost { card: card.clone() });
+                    self.apply(&Event::CardLost { card: card.clone() });
                 }
-                Some(_) if *lost => self.told(&Event::CardBack { card: card.clone() }),
+                Some(_) if *lost => self.apply(&Event::CardBack { card: card.clone() }),
                 _ => {}
             }
         }
@@ -110,7 +109,7 @@ impl PoolTask {
             .filter(|card| known.iter().all(|(known, _)| *known != card.uuid))
             .collect();
         for card in new {
-            self.told(&Event::CardAdded { card });
+            self.apply(&Event::CardAdded { card });
         }
     }
 

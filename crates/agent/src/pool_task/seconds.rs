@@ -4,9 +4,8 @@ use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
 
 use super::PoolTask;
-use crate::log::say;
-
 use crate::cards::watch::Look;
+use crate::log::say;
 
 /// Nothing submitted for so long, and no utilisation: idle.
 const IDLE_AFTER: Millis = Millis::from_secs(5);
@@ -42,7 +41,7 @@ impl PoolTask {
             let idle = now - files.submitted >= IDLE_AFTER;
             if files.idle != idle {
                 files.idle = idle;
-                self.told(&Event::Idle { pod, idle });
+                self.apply(&Event::Idle { pod, idle });
             }
         }
     }
@@ -70,11 +69,11 @@ impl PoolTask {
             match (lost, look.lost) {
                 (Some(false), true) => {
                     say(&format!("card {name} is lost: its programs are ended, nobody gets it"));
-                    self.told(&Event::CardLost { card: look.card.clone() });
+                    self.apply(&Event::CardLost { card: look.card.clone() });
                 }
                 (Some(true), false) => {
                     say(&format!("card {name} is back"));
-                    self.told(&Event::CardBack { card: look.card.clone() });
+                    self.apply(&Event::CardBack { card: look.card.clone() });
                 }
                 _ => {}
             }

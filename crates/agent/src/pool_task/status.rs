@@ -4,9 +4,8 @@ use gpupool_core::pool::{LeaseView, Millis, PodId, Timestamp};
 
 use super::PoolTask;
 use super::publish::share_of;
-use crate::clock::clock;
-
 use crate::admin_api::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
+use crate::clock::clock;
 use crate::metrics::{CardSample, PodSample, Scrape};
 
 impl PoolTask {
@@ -16,8 +15,8 @@ impl PoolTask {
         let qos = self.pool.qos();
         Status {
             version: 1,
-            node: self.setting.node.clone(),
-            simulated: self.setting.simulated.is_some(),
+            node: self.settings.node.clone(),
+            simulated: self.settings.simulated.is_some(),
             policy: self.pool.policy(),
             qos: QosStatus {
                 preempt_enabled: qos.preempt_enabled,
@@ -138,9 +137,9 @@ impl PoolTask {
             strangers: self.strangers_on(card.uuid),
         };
         Scrape {
-            node: self.setting.node.clone(),
+            node: self.settings.node.clone(),
             policy: self.policy_in_force(),
-            device_metrics: self.setting.device_metrics,
+            device_metrics: self.settings.device_metrics,
             pods: self.pool.pods().map(pod).collect(),
             cards: self.pool.cards().map(card).collect(),
             queue_length: self.pool.queue().count(),

@@ -13,10 +13,9 @@ use rustix::process::Signal;
 
 use super::PoolTask;
 use super::publish::share_of;
+use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::clock::clock;
 use crate::log::say;
-
-use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Sighting};
@@ -43,7 +42,7 @@ struct Eviction {
 /// Whose process a sighting shows.
 enum Owner {
     /// A pod's, and the shim holds it.
-    HeldProcess(PodId),
+    Held(PodId),
     /// A pod's, and nothing holds it.
     NotHeld(PodId),
     /// Nobody's.
@@ -75,7 +74,7 @@ impl PoolTask {
         for sighting in sightings {
             let owner = self.owner_of(sighting);
             let (pod, held) = match owner {
-                Owner::HeldProcess(pod) => (pod, true),
+                Owner::Held(pod) => (pod, true),
                 Owner::NotHeld(pod) => (pod, false),
                 Owner::Stranger => {
                     strangers.push(sighting.process.clone());
@@ -121,11 +120,7 @@ impl PoolTask {
                 .unwrap_or(true);
             // It has introduced itself and counts nothing, and yet there is more than a driver leaves behind.
             let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
-            return if past {
-                Owner::NotHeld(process.pod.clone())
-            } else {
-                Owner::HeldProcess(process.pod.clone())
-            };
+            return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
         }
         match self.identity.pod_of(sighting.key, None) {
             // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
@@ -139,7 +134,7 @@ impl PoolTask {
         let sentence = self.readable(&finding.to_string());
         match finding {
             Finding::OverLimit { pod, .. } => {
-                if !self.setting.evict_unaccounted || self.check.evictions.contains_key(pod) {
+                if !self.settings.evict_unaccounted || self.check.evictions.contains_key(pod) {
                     return;
                 }
                 self.counters.evictions.inc();
@@ -163,7 +158,7 @@ impl PoolTask {
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that
     /// hold it.
     fn evict(&mut self, pod: &PodId, sightings: &[Sighting]) {
-        let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::HeldProcess(owner) | Owner::NotHeld(owner) if owner == *pod);
+        let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::Held(owner) | Owner::NotHeld(owner) if owner == *pod);
         let keys: Vec<ProcessKey> = sightings.iter().filter(mine).map(|sighting| sighting.key).collect();
         let mut targets = Vec::new();
         for key in keys {

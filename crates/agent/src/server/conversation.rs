@@ -1,4 +1,4 @@
-//! One connection: packets in, words for the driver; answers to people's requests out.
+//! One connection: packets in, events for the pool's task; answers to people's requests out.
 //!
 //! Everything that comes is hostile until it has been read. Rubbish ends the conversation; nothing ends the agent.
 
@@ -115,7 +115,7 @@ impl Conversation {
         }
     }
 
-    /// Hands a program's words to the driver and waits until it has dealt with them.
+    /// Hands a program's words to the pool's task and waits until it has dealt with them.
     async fn say(&self, frame: Frame) -> Result<(), End> {
         let (done, dealt_with) = oneshot::channel();
         self.tell(AgentEvent::Frame { from: self.from, frame, done }).await?;
