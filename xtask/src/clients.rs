@@ -19,7 +19,7 @@ use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::bench::machine::Node;
+use crate::machine::AgentNode;
 use crate::step;
 use environment::Environment;
 
@@ -114,7 +114,7 @@ impl fmt::Display for End {
 }
 
 /// How a client's program is started: the command in front of it, with its environment.
-struct Way<'a> {
+struct Runner<'a> {
     name: &'static str,
     command: Box<dyn Fn(&Path) -> Command + 'a>,
 }
@@ -142,7 +142,7 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
 /// Runs every client on the simulated driver alone and under gpupool; an error when one fails or differs.
 pub(crate) fn check(dist: &Path) -> anyhow::Result<()> {
     let folder = tempfile::TempDir::with_prefix("gpupool-clients-")?;
-    let node = Node::start(dist, 1)?;
+    let node = AgentNode::start(dist, 1)?;
     must_load_the_shim(&under_gpupool(&node))?;
     check_ways(folder.path(), &[bare(dist, folder.path()), under_gpupool(&node)])
 }
@@ -154,9 +154,9 @@ pub(crate) fn check_bare(dist: &Path) -> anyhow::Result<()> {
 }
 
 /// On one simulated card of its own, which nothing else uses.
-fn bare<'a>(dist: &Path, folder: &Path) -> Way<'a> {
+fn bare<'a>(dist: &Path, folder: &Path) -> Runner<'a> {
     let (library, state) = (dist.join("simgpu"), folder.join("bare.state"));
-    Way {
+    Runner {
         name: "bare",
         command: Box::new(move |program| {
             let mut command = Command::new(program);
@@ -167,8 +167,8 @@ fn bare<'a>(dist: &Path, folder: &Path) -> Way<'a> {
 }
 
 /// As a program of an agent that has one simulated card and nobody else to give it to.
-fn under_gpupool(node: &Node) -> Way<'_> {
-    Way {
+fn under_gpupool(node: &AgentNode) -> Runner<'_> {
+    Runner {
         name: "gpupool",
         command: Box::new(|program| {
             let mut command = node.gpupool("run");
@@ -179,8 +179,8 @@ fn under_gpupool(node: &Node) -> Way<'_> {
 }
 
 /// Without the shim in it a program under gpupool would be a second bare one, and equal transcripts mean nothing.
-fn must_load_the_shim(way: &Way<'_>) -> anyhow::Result<()> {
-    let maps = (way.command)(Path::new("cat"))
+fn must_load_the_shim(runner: &Runner<'_>) -> anyhow::Result<()> {
+    let maps = (runner.command)(Path::new("cat"))
         .arg("/proc/self/maps")
         .output()
         .context("cannot start gpupool run")?;
@@ -191,23 +191,25 @@ fn must_load_the_shim(way: &Way<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_ways(folder: &Path, ways: &[Way<'_>]) -> anyhow::Result<()> {
+fn check_ways(folder: &Path, runners: &[Runner<'_>]) -> anyhow::Result<()> {
     prepare()?;
     let mut table = Vec::new();
     let mut failed = 0;
     for client in CLIENTS {
-        let runs = ways
+        let runs = runners
             .iter()
-            .map(|way| start(client, way, folder).with_context(|| format!("{} ({})", client.name, way.name)))
+            .map(|runner| {
+                start(client, runner, folder).with_context(|| format!("{} ({})", client.name, runner.name))
+            })
             .collect::<anyhow::Result<Vec<Run>>>()?;
-        let fault = fault(client.ends, ways, &runs);
+        let fault = fault(client.ends, runners, &runs);
         failed += usize::from(fault.is_some());
         table.push(row(client, &runs, fault.is_none()));
         if let Some(fault) = fault {
             eprintln!("--- {}: {fault}", client.name);
         }
     }
-    let names: Vec<String> = ways.iter().map(|way| format!("  {:>14}", way.name)).collect();
+    let names: Vec<String> = runners.iter().map(|runner| format!("  {:>14}", runner.name)).collect();
     eprintln!("{:<30}{}  verdict", "client", names.concat());
     for row in table {
         eprintln!("{row}");
@@ -242,20 +244,20 @@ fn row(client: &Client, runs: &[Run], passed: bool) -> String {
 
 /// What is wrong with a client's runs: one that ended otherwise than it should, or the first line that is not the same in
 /// all of them.
-fn fault(ends: End, ways: &[Way<'_>], runs: &[Run]) -> Option<String> {
-    for (way, run) in ways.iter().zip(runs) {
+fn fault(ends: End, runners: &[Runner<'_>], runs: &[Run]) -> Option<String> {
+    for (runner, run) in runners.iter().zip(runs) {
         if run.end != ends {
             let (end, transcript, complaints) = (run.end, tail(&run.transcript), tail(&run.complaints));
-            return Some(format!("{}: {end}, not {ends}\n{transcript}\n{complaints}", way.name));
+            return Some(format!("{}: {end}, not {ends}\n{transcript}\n{complaints}", runner.name));
         }
         if run.transcript.is_empty() && ends == End::Code(0) {
-            return Some(format!("{}: an empty transcript", way.name));
+            return Some(format!("{}: an empty transcript", runner.name));
         }
     }
     let (first, others) = runs.split_first()?;
-    others.iter().zip(ways.iter().skip(1)).find_map(|(other, way)| {
+    others.iter().zip(runners.iter().skip(1)).find_map(|(other, runner)| {
         let (left, right) = difference(&first.transcript, &other.transcript)?;
-        Some(format!("not the same\n  {}: {left}\n  {}: {right}", ways[0].name, way.name))
+        Some(format!("not the same\n  {}: {left}\n  {}: {right}", runners[0].name, runner.name))
     })
 }
 
@@ -278,15 +280,15 @@ fn tail(output: &str) -> String {
 }
 
 /// Runs a client to its end.
-fn start(client: &Client, way: &Way<'_>, folder: &Path) -> anyhow::Result<Run> {
+fn start(client: &Client, runner: &Runner<'_>, folder: &Path) -> anyhow::Result<Run> {
     let (output, errors) = (folder.join("output"), folder.join("errors"));
     let mut command = match client.program {
         Program::Python { environment, script } => {
-            let mut command = (way.command)(&Environment::of(environment)?.python());
+            let mut command = (runner.command)(&Environment::of(environment)?.python());
             command.arg("-B").arg(scripts().join(script).with_extension("py"));
             command
         }
-        Program::C(source) => (way.command)(&compiled(source, folder)?),
+        Program::C(source) => (runner.command)(&compiled(source, folder)?),
     };
     // What the caller's own shell says about CUDA, preloads and agents must not reach a client.
     for variable in ["LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "SIMGPU_FAULTS", "GPUPOOL_SOCKET", "PYTHONPATH"] {
@@ -343,14 +345,14 @@ mod tests {
     use super::*;
 
     fn verdict(ends: End, runs: &[(End, &str)]) -> Option<String> {
-        let way = |name| Way { name, command: Box::new(|program: &Path| Command::new(program)) };
+        let runner = |name| Runner { name, command: Box::new(|program: &Path| Command::new(program)) };
         let run = |(end, transcript): &(End, &str)| Run {
             end: *end,
             transcript: (*transcript).to_owned(),
             complaints: "a complaint".to_owned(),
             time: Duration::ZERO,
         };
-        fault(ends, &[way("bare"), way("gpupool")], &runs.iter().map(run).collect::<Vec<_>>())
+        fault(ends, &[runner("bare"), runner("gpupool")], &runs.iter().map(run).collect::<Vec<_>>())
     }
 
     const WELL: End = End::Code(0);

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
 use gpupool_testbed::{
-    Cluster, Health, KubeletNode, Node, Product, Standing, Tool, cache, folder_of, holder,
+    Cluster, ClusterDescription, Health, KubeletNode, KwokNode, Product, Tool, cache, folder_of, holder,
 };
 
 use crate::{setup, step};
@@ -69,22 +69,22 @@ pub(crate) fn run(action: Action) -> anyhow::Result<ExitCode> {
 }
 
 /// What is found in the folder.
-enum Found {
+enum ClusterState {
     Nothing,
     /// Files of a cluster whose keeper has died.
     Remains,
     /// A keeper that has not got its cluster ready yet.
-    Starting(u32, Option<Standing>),
-    Running(u32, Standing),
+    Starting(u32, Option<ClusterDescription>),
+    Running(u32, ClusterDescription),
 }
 
-impl Found {
+impl ClusterState {
     fn look(folder: &Path) -> anyhow::Result<Self> {
         let Some(keeper) = holder(folder)? else {
             return Ok(if folder.exists() { Self::Remains } else { Self::Nothing });
         };
-        Ok(match Standing::read(folder)? {
-            Some(standing) if standing.ready => Self::Running(keeper, standing),
+        Ok(match ClusterDescription::read(folder)? {
+            Some(description) if description.ready => Self::Running(keeper, description),
             unready => Self::Starting(keeper, unready),
         })
     }
@@ -111,15 +111,15 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
             "nodes with cards have a real kubelet, which needs root: try again as root, or without --cards",
         ));
     }
-    match Found::look(folder)? {
-        Found::Running(keeper, standing) => {
+    match ClusterState::look(folder)? {
+        ClusterState::Running(keeper, description) => {
             eprintln!("a cluster is up already, held by process {keeper}");
-            announce(&standing);
+            announce(&description);
             return Ok(ExitCode::SUCCESS);
         }
-        found @ Found::Starting(..) => return Ok(refuse(&found.why_not())),
-        Found::Remains => eprintln!("the last cluster's process has died; removing what it left"),
-        Found::Nothing => (),
+        found @ ClusterState::Starting(..) => return Ok(refuse(&found.why_not())),
+        ClusterState::Remains => eprintln!("the last cluster's process has died; removing what it left"),
+        ClusterState::Nothing => (),
     }
     // Here rather than in the keeper, so that whoever waits for minutes sees why.
     folder_of(Tool::Kube)?;
@@ -157,8 +157,9 @@ fn up(folder: &Path, shape: &Shape) -> anyhow::Result<ExitCode> {
         }
         said.push_str(&String::from_utf8_lossy(&part[..length]));
     }
-    let standing = Standing::read(folder)?.context("the cluster ended as soon as it was ready")?;
-    announce(&standing);
+    let description =
+        ClusterDescription::read(folder)?.context("the cluster ended as soon as it was ready")?;
+    announce(&description);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -182,7 +183,7 @@ fn keep(folder: &Path, shape: &Shape, product: &[PathBuf]) -> anyhow::Result<Exi
 fn start(folder: &Path, shape: &Shape, product: &[PathBuf]) -> Result<Cluster, gpupool_testbed::Error> {
     let names = (1..=shape.nodes).map(|number| format!("node-{number}"));
     let (Some(cards), [source, dist]) = (&shape.cards, product) else {
-        return Cluster::builder().folder(folder).nodes(names.map(Node::new)).start();
+        return Cluster::builder().folder(folder).nodes(names.map(KwokNode::new)).start();
     };
     let product = Product::new(source, dist);
     let mut builder =
@@ -197,25 +198,30 @@ fn start(folder: &Path, shape: &Shape, product: &[PathBuf]) -> Result<Cluster, g
 }
 
 fn down(folder: &Path) -> anyhow::Result<ExitCode> {
-    eprintln!("{}", if Standing::end(folder)? { "the cluster is gone" } else { "no cluster was up" });
+    eprintln!(
+        "{}",
+        if ClusterDescription::end(folder)? { "the cluster is gone" } else { "no cluster was up" }
+    );
     Ok(ExitCode::SUCCESS)
 }
 
 fn status(folder: &Path) -> anyhow::Result<ExitCode> {
-    let found = Found::look(folder)?;
+    let found = ClusterState::look(folder)?;
     println!("{}", found.why_not());
-    let (standing, ready) = match found {
-        Found::Running(_, standing) => (standing, true),
-        Found::Starting(_, Some(standing)) => (standing, false),
-        Found::Nothing | Found::Remains | Found::Starting(_, None) => return Ok(ExitCode::FAILURE),
+    let (description, ready) = match found {
+        ClusterState::Running(_, description) => (description, true),
+        ClusterState::Starting(_, Some(description)) => (description, false),
+        ClusterState::Nothing | ClusterState::Remains | ClusterState::Starting(_, None) => {
+            return Ok(ExitCode::FAILURE);
+        }
     };
-    let health = standing.health()?;
+    let health = description.health()?;
     println!("{:<24} {:>8} {:>9}  {:<9} ADDRESS", "COMPONENT", "PID", "MEMORY", "HEALTH");
     health.iter().for_each(print_row);
     for health in health.iter().filter(|health| health.trouble.is_some()) {
         println!("{}: {}", health.part.name, health.trouble.as_deref().unwrap_or_default());
     }
-    println!("KUBECONFIG {}", standing.kubeconfig.display());
+    println!("KUBECONFIG {}", description.kubeconfig.display());
     let healthy = ready && health.iter().all(|health| health.trouble.is_none());
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -229,8 +235,8 @@ fn print_row(health: &Health) {
 }
 
 fn env(folder: &Path) -> anyhow::Result<ExitCode> {
-    match Found::look(folder)? {
-        Found::Running(_, standing) => println!("{}", export(&standing.kubeconfig)),
+    match ClusterState::look(folder)? {
+        ClusterState::Running(_, description) => println!("{}", export(&description.kubeconfig)),
         found => return Ok(refuse(&found.why_not())),
     }
     Ok(ExitCode::SUCCESS)
@@ -242,9 +248,9 @@ fn refuse(sentence: &str) -> ExitCode {
 }
 
 /// The export line on standard output, fit for `eval`; the rest is for people.
-fn announce(standing: &Standing) {
-    println!("{}", export(&standing.kubeconfig));
-    eprintln!("kubectl of the cluster's version: {}", standing.kubectl.display());
+fn announce(description: &ClusterDescription) {
+    println!("{}", export(&description.kubeconfig));
+    eprintln!("kubectl of the cluster's version: {}", description.kubectl.display());
 }
 
 /// The line for a shell; quoted, as a home directory may have any name.

@@ -3,6 +3,8 @@
 //! This room starts other programs and reads what they print. It knows how the project is built, laid out and
 //! measured; it takes no decision of the product and no other room knows it.
 
+mod test;
+
 mod bench;
 mod clients;
 mod cluster;
@@ -10,10 +12,12 @@ mod dependencies;
 mod device_check;
 mod fuzz;
 mod lab;
-mod setup;
 mod soak;
+
+mod machine;
+mod setup;
+
 mod step;
-mod test;
 
 use std::process::ExitCode;
 

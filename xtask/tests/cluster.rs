@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use gpupool_testbed::{Standing, Tool, folder_of, holder};
+use gpupool_testbed::{ClusterDescription, Tool, folder_of, holder};
 use tempfile::TempDir;
 
 /// A user who has never had a cluster, but has the programs.
@@ -78,7 +78,7 @@ impl Person {
 impl Drop for Person {
     fn drop(&mut self) {
         // A failed test must not leave a cluster behind.
-        let _ = Standing::end(&self.folder());
+        let _ = ClusterDescription::end(&self.folder());
     }
 }
 
@@ -223,5 +223,5 @@ fn without_root_a_cluster_with_cards_is_refused_with_what_to_do() {
 
 /// The kubectl that `status` and `up` speak of.
 fn kubectl(person: &Person) -> String {
-    Standing::read(&person.folder()).unwrap().unwrap().kubectl.display().to_string()
+    ClusterDescription::read(&person.folder()).unwrap().unwrap().kubectl.display().to_string()
 }

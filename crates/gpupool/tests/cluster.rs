@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use gpupool_testbed::{Cluster, Node, spawn_tied};
+use gpupool_testbed::{Cluster, KwokNode, spawn_tied};
 use serde_json::{Value, json};
 
 const GPUPOOL: &str = env!("CARGO_BIN_EXE_gpupool");
@@ -38,8 +38,8 @@ fn pod(name: &str, resource: &str) -> String {
 /// A node of each kind, a pod that runs and one that waits.
 fn with_pods() -> Cluster {
     let cluster = Cluster::builder()
-        .node(Node::new("a").label(LABEL, "container").capacity("nvidia.com/gpu", "4"))
-        .node(Node::new("b").label(LABEL, "vm-passthrough").capacity("nvidia.com/GA102GL_A10", "2"))
+        .node(KwokNode::new("a").label(LABEL, "container").capacity("nvidia.com/gpu", "4"))
+        .node(KwokNode::new("b").label(LABEL, "vm-passthrough").capacity("nvidia.com/GA102GL_A10", "2"))
         .start()
         .unwrap();
     cluster.apply(&pod("runs", "nvidia.com/gpu")).unwrap();
@@ -146,7 +146,7 @@ fn get(address: &str, path: &str) -> Option<String> {
 #[test]
 fn control_advertises_serves_its_figures_and_ends_when_told() {
     let cards = r#"{"nvidia.com/GA102GL_A10": 2}"#;
-    let node = Node::new("n").label(LABEL, "vm-passthrough").annotation("gpupool.io/cards", cards);
+    let node = KwokNode::new("n").label(LABEL, "vm-passthrough").annotation("gpupool.io/cards", cards);
     let cluster = Cluster::builder().node(node).start().unwrap();
 
     let dry = printed(&gpupool(&cluster, &["control", "--sandbox-workloads", "--dry-run"]));

@@ -4,14 +4,14 @@
 
 use std::io::{Read, Write};
 
-use gpupool_testbed::{Cluster, Error, KubeletNode, Node};
+use gpupool_testbed::{Cluster, Error, KubeletNode, KwokNode};
 
 fn main() -> Result<(), Error> {
     let builder = Cluster::builder();
     let builder = if std::env::args().any(|argument| argument == "--kubelet") {
         builder.kubelet_node(KubeletNode::new("n1"))
     } else {
-        builder.node(Node::new("n1"))
+        builder.node(KwokNode::new("n1"))
     };
     let cluster = builder.start()?;
     let mut ignored = Vec::new();

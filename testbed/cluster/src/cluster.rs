@@ -1,5 +1,7 @@
 //! A cluster from start to stop, and the faults that tests put it through.
 
+mod hosts;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +11,13 @@ use serde_json::{Value, json};
 use crate::authority::{Authority, Credentials};
 use crate::component::{Component, Plan};
 use crate::control_plane::{Addresses, Blueprint, audit_log, etcd_socket};
+use crate::description::ClusterDescription;
 use crate::home::{Home, write_private};
-use crate::hosts::{Hosts, Stock};
 use crate::network::Network;
 use crate::recipe::Tool;
-use crate::standing::Standing;
-use crate::{Error, Image, Kubectl, KubeletNode, Node, programs, readiness};
+use crate::{Error, Image, Kubectl, KubeletNode, KwokNode, programs, readiness};
+
+use hosts::{Hosts, Stock};
 
 const APISERVER: &str = "kube-apiserver";
 const ETCD: &str = "etcd";
@@ -26,7 +29,7 @@ const SCHEDULER_CONFIGURATION: &str = "scheduler.json";
 /// What a cluster is to be like, before it is started.
 #[derive(Debug, Default)]
 pub struct Builder {
-    nodes: Vec<Node>,
+    nodes: Vec<KwokNode>,
     folder: Option<PathBuf>,
     audited: Option<String>,
     kubelet_nodes: Vec<KubeletNode>,
@@ -59,14 +62,14 @@ impl Builder {
 
     /// Adds a node that kwok plays.
     #[must_use]
-    pub fn node(mut self, node: Node) -> Self {
+    pub fn node(mut self, node: KwokNode) -> Self {
         self.nodes.push(node);
         self
     }
 
     /// Adds nodes that kwok plays.
     #[must_use]
-    pub fn nodes(mut self, nodes: impl IntoIterator<Item = Node>) -> Self {
+    pub fn nodes(mut self, nodes: impl IntoIterator<Item = KwokNode>) -> Self {
         self.nodes.extend(nodes);
         self
     }
@@ -207,25 +210,25 @@ impl Cluster {
     }
 
     /// Adds a node that kwok plays and waits until it takes pods.
-    pub fn add_node(&mut self, node: &Node) -> Result<(), Error> {
+    pub fn add_node(&mut self, node: &KwokNode) -> Result<(), Error> {
         self.add_nodes(std::slice::from_ref(node))
     }
 
     /// Adds nodes that kwok plays and waits until they take pods.
-    pub fn add_nodes(&mut self, nodes: &[Node]) -> Result<(), Error> {
+    pub fn add_nodes(&mut self, nodes: &[KwokNode]) -> Result<(), Error> {
         if nodes.is_empty() {
             return Ok(());
         }
-        let objects: Vec<_> = nodes.iter().map(Node::object).collect();
+        let objects: Vec<_> = nodes.iter().map(KwokNode::object).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.kubectl.run(["create", "--filename", "-"], &list.to_string())?;
-        let names: Vec<&str> = nodes.iter().map(Node::name).collect();
+        let names: Vec<&str> = nodes.iter().map(KwokNode::name).collect();
         readiness::nodes(&mut self.components, &self.kubectl, &names)
     }
 
     /// What runs: names, process ids, addresses, logs.
-    pub fn standing(&self) -> Standing {
-        Standing::of(&self.programs.0, &self.credentials, &self.components)
+    pub fn description(&self) -> ClusterDescription {
+        ClusterDescription::of(&self.programs.0, &self.credentials, &self.components)
     }
 
     /// Kills the API server, as a crash would. Its port stays taken: connections are refused.
@@ -238,7 +241,7 @@ impl Cluster {
         self.start_again(APISERVER)
     }
 
-    /// Kills a component, as a crash would, by the name it has in [`Cluster::standing`]: `kube-scheduler`,
+    /// Kills a component, as a crash would, by the name it has in [`Cluster::description`]: `kube-scheduler`,
     /// `kubelet@n1` for the kubelet of node `n1`, and so on. Containers survive their kubelet and containerd.
     pub fn kill(&mut self, name: &str) -> Result<(), Error> {
         let killed = self.component(name)?.kill();
@@ -271,7 +274,7 @@ impl Cluster {
 
     /// Whoever looks from outside finds a component that was started again, and this returns when it is well.
     fn tell_of(&mut self, name: &str) -> Result<(), Error> {
-        self.standing().write(&self.folder, true)?;
+        self.description().write(&self.folder, true)?;
         self.wait_for(&[name])
     }
 
@@ -289,7 +292,7 @@ impl Cluster {
     /// Starts the components, each as soon as what it needs is ready, then the nodes.
     fn bring_up(
         &mut self,
-        nodes: &[Node],
+        nodes: &[KwokNode],
         kubelet_nodes: &[KubeletNode],
         scheduler: Option<&Value>,
     ) -> Result<(), Error> {
@@ -316,7 +319,7 @@ impl Cluster {
         readiness::service_account(&mut self.components, &self.kubectl)?;
         self.add_nodes(nodes)?;
         self.wait_for_kubelets(kubelet_nodes, images)?;
-        self.standing().write(&self.folder, true)
+        self.description().write(&self.folder, true)
     }
 
     fn blueprint(&self, audit_policy: Option<PathBuf>) -> Result<Blueprint<'_>, Error> {
@@ -359,7 +362,7 @@ impl Cluster {
         let log = home.unwrap_or_else(|| self.folder.join("log"));
         self.components.push(Component::start(plan, &self.folder, log)?);
         // Whoever has to clear up after us knows what was started so far.
-        self.standing().write(&self.folder, false)
+        self.description().write(&self.folder, false)
     }
 
     fn wait_for(&mut self, names: &[&str]) -> Result<(), Error> {

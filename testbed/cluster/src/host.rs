@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::authority::{Authority, Identity};
 use crate::component::Plan;
-use crate::kubelet::{PORT, Surroundings, TUNABLES};
+use crate::kubelet::{KubeletSettings, PORT, TUNABLES};
 use crate::machine::KubeletNode;
 use crate::network::NodeNetwork;
 use crate::place::Place;
@@ -85,7 +85,7 @@ impl Host {
         serving: &Identity,
     ) -> Result<(), Error> {
         let inside = |name: &str| Path::new("/").join(SETTINGS).join(name);
-        let kubelet = kubelet::configuration(&Surroundings {
+        let kubelet = kubelet::configuration(&KubeletSettings {
             address: self.network.address,
             control_group,
             authority: &inside("ca.crt"),

@@ -23,7 +23,7 @@ pub(crate) const TUNABLES: &[(&str, &str)] = &[
 
 /// What the configuration is made from; the paths are the node's.
 #[derive(Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct KubeletSettings<'a> {
     pub(crate) address: Ipv4Addr,
     /// The control group that the pods' groups are made in.
     pub(crate) control_group: &'a str,
@@ -34,23 +34,23 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// The kubelet's configuration.
-pub(crate) fn configuration(surroundings: &Surroundings<'_>) -> String {
+pub(crate) fn configuration(settings: &KubeletSettings<'_>) -> String {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": surroundings.address,
+        "address": settings.address,
         "port": PORT,
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
-            "x509": {"clientCAFile": surroundings.authority},
+            "x509": {"clientCAFile": settings.authority},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": surroundings.certificate,
-        "tlsPrivateKeyFile": surroundings.key,
+        "tlsCertFile": settings.certificate,
+        "tlsPrivateKeyFile": settings.key,
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": surroundings.control_group,
+        "cgroupRoot": settings.control_group,
         // The machine may still be on version 1, which this kubelet otherwise refuses.
         "failCgroupV1": false,
         "failSwapOn": false,
@@ -67,7 +67,7 @@ pub(crate) fn configuration(surroundings: &Surroundings<'_>) -> String {
         // Nothing answers there: pods need no names. Without an address every pod gets a warning.
         "clusterDNS": ["10.96.0.10"],
         "clusterDomain": "cluster.local",
-        "resolvConf": surroundings.resolver,
+        "resolvConf": settings.resolver,
         "serializeImagePulls": false,
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         // What it says of the node is seen after 2 seconds rather than 10.

@@ -6,9 +6,9 @@
 //! outside the target folder, so that later clusters start in seconds.
 //!
 //! ```no_run
-//! use gpupool_testbed::{Cluster, Node};
+//! use gpupool_testbed::{Cluster, KwokNode};
 //!
-//! let cluster = Cluster::builder().node(Node::new("n1").capacity("nvidia.com/gpu", "4")).start()?;
+//! let cluster = Cluster::builder().node(KwokNode::new("n1").capacity("nvidia.com/gpu", "4")).start()?;
 //! println!("{}", cluster.kubectl(["get", "nodes"])?);
 //! cluster.stop()?;
 //! # Ok::<(), gpupool_testbed::Error>(())
@@ -63,44 +63,56 @@
 //! But for [`Product`], this room knows nothing of gpupool: it offers a Kubernetes, and what runs on it is the caller's
 //! affair.
 
-mod address;
-mod authority;
-mod cards;
-mod cluster;
-mod component;
-mod containerd;
-mod control_group;
-mod control_plane;
-mod error;
 mod helm;
-mod home;
+mod product;
+
+mod cluster;
+
+mod description;
+mod node;
+
+mod control_plane;
+mod readiness;
+
 mod host;
-mod hosts;
-mod image;
+
+mod cards;
+mod component;
 mod kubectl;
 mod kubelet;
+
+mod authority;
+mod containerd;
 mod machine;
+
+mod home;
+
+mod address;
 mod network;
-mod node;
-mod place;
-mod product;
+
+mod control_group;
+mod image;
 mod programs;
-mod readiness;
+
 mod recipe;
-mod standing;
+
 mod tied;
+
+mod place;
+
+mod error;
 
 pub use cards::{CDI_DEVICE, DRIVER, STATE};
 pub use cluster::{Builder, Cluster};
 pub use control_group::control_group;
+pub use description::{ClusterDescription, ComponentDescription, Health};
 pub use error::Error;
 pub use home::{holder, remove_remains};
 pub use image::Image;
 pub use kubectl::Kubectl;
 pub use machine::{KubeletNode, Machine, SimulatedCards};
-pub use node::Node;
+pub use node::KwokNode;
 pub use product::{NAMESPACE, PUBLISHED_IMAGE, Product};
 pub use programs::{cache, folder_of};
 pub use recipe::Tool;
-pub use standing::{Health, Part, Standing};
 pub use tied::spawn as spawn_tied;

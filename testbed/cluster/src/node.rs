@@ -10,14 +10,14 @@ use crate::control_plane::KWOK_NODE;
 ///
 /// Nobody but the tests writes its capacity.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct KwokNode {
     name: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     capacity: BTreeMap<String, String>,
 }
 
-impl Node {
+impl KwokNode {
     /// A node with 32 CPUs, 256Gi of memory, room for 110 pods, and the labels that every Linux node has.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();

@@ -23,10 +23,10 @@ use rustix::thread::{
 use crate::place::Place;
 
 /// A program to start, where, and where to say how that went.
-type Order = (Command, Place, mpsc::Sender<io::Result<Child>>);
+type StartRequest = (Command, Place, mpsc::Sender<io::Result<Child>>);
 
-static STARTER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-    let (orders, received) = mpsc::channel::<Order>();
+static STARTER: LazyLock<mpsc::Sender<StartRequest>> = LazyLock::new(|| {
+    let (orders, received) = mpsc::channel::<StartRequest>();
     thread::spawn(move || {
         for (command, place, answer) in received {
             // Nobody waits for the answer only when the asking thread has died; the child goes with the process.

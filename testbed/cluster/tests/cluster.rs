@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpupool_testbed::{Cluster, Error, Node, Standing, holder, remove_remains};
+use gpupool_testbed::{Cluster, ClusterDescription, Error, KwokNode, holder, remove_remains};
 use serde_json::json;
 
 /// Nothing here takes more than seconds; a machine may be a hundred times slower.
@@ -32,8 +32,8 @@ fn runs(pid: u32) -> bool {
     state.is_some_and(|state| state != 'Z')
 }
 
-fn pids(standing: &Standing) -> Vec<u32> {
-    standing.parts.iter().filter_map(|part| part.pid).collect()
+fn pids(description: &ClusterDescription) -> Vec<u32> {
+    description.parts.iter().filter_map(|part| part.pid).collect()
 }
 
 /// Waits for something that must come; fails with `what` when it does not.
@@ -48,8 +48,8 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn the_scheduler_places_pods_where_the_resource_is_and_says_why_it_cannot() {
     let mut cluster = Cluster::builder()
-        .node(Node::new("with-gpus").capacity("nvidia.com/gpu", "4").label("pool", "a"))
-        .node(Node::new("without"))
+        .node(KwokNode::new("with-gpus").capacity("nvidia.com/gpu", "4").label("pool", "a"))
+        .node(KwokNode::new("without"))
         .start()
         .unwrap();
     cluster.apply(&pod("fits", "4")).unwrap();
@@ -64,7 +64,7 @@ fn the_scheduler_places_pods_where_the_resource_is_and_says_why_it_cannot() {
     let why = cluster.kubectl(why).unwrap();
     assert!(why.starts_with("0/2 nodes are available: 2 Insufficient nvidia.com/gpu."), "{why}");
 
-    cluster.add_node(&Node::new("more").capacity("nvidia.com/gpu", "1")).unwrap();
+    cluster.add_node(&KwokNode::new("more").capacity("nvidia.com/gpu", "1")).unwrap();
     cluster.kubectl(["wait", "--for=jsonpath={.status.phase}=Running", "pod/waits", LIMIT]).unwrap();
     let labelled = cluster.kubectl(["get", "nodes", "-l", "pool=a", "-o", "name"]).unwrap();
     assert_eq!(labelled, "node/with-gpus\n");
@@ -74,7 +74,7 @@ fn the_scheduler_places_pods_where_the_resource_is_and_says_why_it_cannot() {
 #[test]
 fn an_api_server_that_crashes_comes_back_on_its_port_with_its_data() {
     let mut cluster =
-        Cluster::builder().node(Node::new("n1").capacity("nvidia.com/gpu", "2")).start().unwrap();
+        Cluster::builder().node(KwokNode::new("n1").capacity("nvidia.com/gpu", "2")).start().unwrap();
     cluster.apply(&pod("before", "1")).unwrap();
     let kubectl = cluster.kubectl_handle();
 
@@ -92,21 +92,21 @@ fn an_api_server_that_crashes_comes_back_on_its_port_with_its_data() {
 #[test]
 fn two_clusters_share_nothing_and_leave_nothing() {
     let (one, two) = std::thread::scope(|scope| {
-        let start = |name| scope.spawn(move || Cluster::builder().node(Node::new(name)).start().unwrap());
+        let start = |name| scope.spawn(move || Cluster::builder().node(KwokNode::new(name)).start().unwrap());
         let (one, two) = (start("one"), start("two"));
         (one.join().unwrap(), two.join().unwrap())
     });
     assert_eq!(one.kubectl(["get", "nodes", "-o", "name"]).unwrap(), "node/one\n");
     assert_eq!(two.kubectl(["get", "nodes", "-o", "name"]).unwrap(), "node/two\n");
 
-    let standing = one.standing();
-    let health = standing.health().unwrap();
+    let description = one.description();
+    let health = description.health().unwrap();
     assert_eq!(health.len(), 5);
     assert!(health.iter().all(|it| it.trouble.is_none() && it.resident_kib > Some(0)), "{health:?}");
-    assert!(pids(&standing).iter().all(|pid| listens_on_loopback_only(*pid)), "{standing:?}");
+    assert!(pids(&description).iter().all(|pid| listens_on_loopback_only(*pid)), "{description:?}");
 
     for cluster in [one, two] {
-        let (folder, pids) = (cluster.folder().to_owned(), pids(&cluster.standing()));
+        let (folder, pids) = (cluster.folder().to_owned(), pids(&cluster.description()));
         assert!(folder.is_dir() && pids.len() == 5 && pids.iter().all(|pid| runs(*pid)));
         cluster.stop().unwrap();
         assert!(!folder.exists() && !folder.with_extension("lock").exists());
@@ -138,13 +138,13 @@ fn requests_of_an_audited_user_are_written_down_once_each_and_those_of_others_ar
 #[test]
 fn a_component_that_died_is_named_and_its_log_is_kept() {
     let cluster = Cluster::builder().start().unwrap();
-    let standing = cluster.standing();
+    let description = cluster.description();
     let scheduler =
-        standing.parts.iter().find(|part| part.name == "kube-scheduler").and_then(|part| part.pid);
+        description.parts.iter().find(|part| part.name == "kube-scheduler").and_then(|part| part.pid);
     let killed = Command::new("kill").args(["-9", &scheduler.unwrap().to_string()]).status().unwrap();
     assert!(killed.success());
     eventually("the scheduler never ended", || !runs(scheduler.unwrap()));
-    let health = standing.health().unwrap();
+    let health = description.health().unwrap();
     let troubled: Vec<_> =
         health.iter().filter(|it| it.trouble.is_some()).map(|it| &it.part.name[..]).collect();
     assert_eq!(troubled, ["kube-scheduler"]);
@@ -155,14 +155,14 @@ fn a_component_that_died_is_named_and_its_log_is_kept() {
     };
     assert!(matches!(&*source, Error::Died { name, .. } if name == "kube-scheduler"), "{source}");
     assert!(logs.join("kube-scheduler.log").is_file() && !folder.exists());
-    assert!(pids(&standing).iter().all(|pid| !runs(*pid)));
+    assert!(pids(&description).iter().all(|pid| !runs(*pid)));
     std::fs::remove_dir_all(logs).unwrap();
 }
 
 #[test]
 fn a_cluster_ends_with_the_process_that_started_it_even_when_that_is_killed() {
     let (mut process, folder) = hold();
-    let pids = pids(&Standing::read(&folder).unwrap().unwrap());
+    let pids = pids(&ClusterDescription::read(&folder).unwrap().unwrap());
     assert!(pids.len() == 5 && pids.iter().all(|pid| runs(*pid)));
     process.kill().unwrap();
     process.wait().unwrap();
@@ -176,12 +176,12 @@ fn a_cluster_ends_with_the_process_that_started_it_even_when_that_is_killed() {
 #[test]
 fn a_cluster_can_be_ended_from_outside() {
     let (mut process, folder) = hold();
-    let standing = Standing::read(&folder).unwrap().unwrap();
+    let description = ClusterDescription::read(&folder).unwrap().unwrap();
     assert_eq!(holder(&folder).unwrap(), Some(process.id()));
-    assert!(standing.ready);
-    assert!(Standing::end(&folder).unwrap());
-    assert!(!folder.exists() && pids(&standing).iter().all(|pid| !runs(*pid)));
-    assert!(!Standing::end(&folder).unwrap());
+    assert!(description.ready);
+    assert!(ClusterDescription::end(&folder).unwrap());
+    assert!(!folder.exists() && pids(&description).iter().all(|pid| !runs(*pid)));
+    assert!(!ClusterDescription::end(&folder).unwrap());
     process.wait().unwrap();
 }
 

@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gpupool_testbed::{
-    CDI_DEVICE, Cluster, DRIVER, Error, Image, KubeletNode, Machine, PUBLISHED_IMAGE, Product, STATE,
-    Standing, remove_remains,
+    CDI_DEVICE, Cluster, ClusterDescription, DRIVER, Error, Image, KubeletNode, Machine, PUBLISHED_IMAGE,
+    Product, STATE, remove_remains,
 };
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn pods_really_run_and_the_published_machine_is_reported_as_published() {
         cluster.kubectl(["logs", "demo"]).unwrap() == "started\nbash\n"
     });
     assert_eq!(shell(&cluster, "demo", "echo $((6*7))"), "42\n");
-    let health = cluster.standing().health().unwrap();
+    let health = cluster.description().health().unwrap();
     assert!(health.iter().all(|it| it.trouble.is_none()), "{health:?}");
     cluster.stop().unwrap();
 }
@@ -190,7 +190,7 @@ fn pods_services_and_the_api_server_reach_each_other_across_nodes() {
     }
     let cluster = builder.start().unwrap();
     // etcd is a small HTTP server that is at hand: it says that it is healthy to whoever asks.
-    let kube = cluster.standing().kubectl.with_file_name("kube");
+    let kube = cluster.description().kubectl.with_file_name("kube");
     let url = "http://0.0.0.0:2379";
     let mut server = pod(
         "server",
@@ -248,7 +248,7 @@ fn containers_survive_the_crash_of_every_component_and_the_cluster_goes_on() {
         "jsonpath={.status.containerStatuses[0]['containerID','restartCount']}",
     ];
     let before = cluster.kubectl(identity).unwrap();
-    let names: Vec<String> = cluster.standing().parts.into_iter().map(|part| part.name).collect();
+    let names: Vec<String> = cluster.description().parts.into_iter().map(|part| part.name).collect();
     for name in names.iter().filter(|name| !name.starts_with("init@")) {
         cluster.kill(name).unwrap();
         cluster.start_again(name).unwrap();
@@ -311,8 +311,9 @@ fn nothing_of_a_killed_cluster_stays_on_the_machine() {
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(!line.is_empty(), "the holder could not start a cluster; what it said stands above");
     let folder = PathBuf::from(line.trim_end());
-    let standing = Standing::read(&folder).unwrap().unwrap();
-    let init = standing.parts.iter().find(|part| part.name == "init@n1").and_then(|part| part.pid).unwrap();
+    let description = ClusterDescription::read(&folder).unwrap().unwrap();
+    let init =
+        description.parts.iter().find(|part| part.name == "init@n1").and_then(|part| part.pid).unwrap();
     let inside = std::fs::read_link(format!("/proc/{init}/ns/pid_for_children")).unwrap();
     let mounts = std::fs::read_link(format!("/proc/{init}/ns/mnt")).unwrap();
     let device = device_of(&folder);

@@ -9,8 +9,9 @@ use anyhow::{Context, ensure};
 use rustix::fs::statvfs;
 use tempfile::TempDir;
 
+use super::node_dump;
 use super::report::{self, Bar, Figure, Line};
-use super::{machine, node_dump};
+use crate::machine;
 use crate::{setup, step};
 
 /// How long the dumps are, what that is called, and how often each program reads one. Odd, for the median.

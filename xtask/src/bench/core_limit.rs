@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use simgpu_device::{Machine, MachineSettings};
 
-use super::machine::{self, Node};
 use super::report;
+use crate::machine::{self, AgentNode};
 
 /// Limits of the pods of a mix; the short run has every third one.
 const MIXES: &[&[u32]] = &[
@@ -114,7 +114,7 @@ pub(crate) fn measure(dist: &Path, length: &Length) -> anyhow::Result<()> {
 impl Case<'_> {
     /// Runs the pods beside each other and prints how far they were off; whether both bars were kept.
     fn measure(&self, dist: &Path, seconds: usize) -> anyhow::Result<bool> {
-        let node = Node::start(dist, 1)?;
+        let node = AgentNode::start(dist, 1)?;
         let program = machine::compile("kernels", node.folder())?;
         let pods = self.limits.iter().map(|limit| Pod::start(&node, &program, *limit, self));
         let mut pods = pods.collect::<anyhow::Result<Vec<_>>>()?;
@@ -163,7 +163,7 @@ struct Pod {
 }
 
 impl Pod {
-    fn start(node: &Node, program: &Path, limit: u32, case: &Case<'_>) -> anyhow::Result<Self> {
+    fn start(node: &AgentNode, program: &Path, limit: u32, case: &Case<'_>) -> anyhow::Result<Self> {
         let mut command = node.run_with_core(program, limit);
         command.args([case.blocks.1, case.kernel.1].map(|number| number.to_string()));
         command.env("SIMGPU_KERNEL_TIME", case.kernel.0);

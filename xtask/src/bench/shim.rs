@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use super::machine::{self, Node};
 use super::report::{self, Bar, Figure, Line};
+use crate::machine::{self, AgentNode};
 
 /// How often both sides take turns. Odd, so that the median is a measured turn.
 const TURNS: usize = 7;
@@ -36,7 +36,7 @@ const LIMITED_LINES: &[(&str, &str, Option<Bar>)] =
 type Figures = HashMap<String, Vec<f64>>;
 
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
-    let node = Node::start(dist, 1)?;
+    let node = AgentNode::start(dist, 1)?;
     let program = machine::compile("calls", node.folder())?;
     let (mut bare, mut ours, mut limited) = (Figures::new(), Figures::new(), Figures::new());
     for _ in 0..TURNS {

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::machine::{self, Node, Turn};
 use super::report::{self, Bar, Figure, Line};
+use crate::machine::{self, AgentNode, Turn};
 
 /// Both sides alternate, so that a busy moment of the machine meets both.
 const PAIRS: usize = 400;
 
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
     of_a_program_without_a_gpu(dist)?;
-    let node = Node::start(dist, 4)?;
+    let node = AgentNode::start(dist, 4)?;
     let bare = || Command::new("/bin/true");
     let under_run = || node.run(Path::new("/bin/true"));
     compare("`gpupool run -- true` against `true` (median)", &bare, &under_run, None)?;
@@ -63,7 +63,7 @@ fn wall_time(mut command: Command) -> anyhow::Result<f64> {
 }
 
 /// 32 programs at once, from the first start to the last one's first context; simulated contexts take 100 ms.
-fn contexts_at_once(node: &Node, dist: &Path) -> anyhow::Result<()> {
+fn contexts_at_once(node: &AgentNode, dist: &Path) -> anyhow::Result<()> {
     let program = machine::compile("turn", node.folder())?;
     let slow = |command: &mut Command| {
         command.env("SIMGPU_FAULTS", "cuDevicePrimaryCtxRetain=slow:100ms");

@@ -9,13 +9,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::machine::{self, Node, Turn};
 use super::report::{self, Bar, Figure, Line};
+use crate::machine::{self, AgentNode, Turn};
 
 const TURNS: usize = 100;
 
 pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
-    let node = Node::start(dist, 1)?;
+    let node = AgentNode::start(dist, 1)?;
     let program = machine::compile("turn", node.folder())?;
     first_calls(&node, &program, dist, "first call on a free card", &[])?;
     first_calls(&node, &program, dist, "grant on a free card, to a program that had one before", &["again"])?;
@@ -30,7 +30,13 @@ pub(crate) fn measure(dist: &Path) -> anyhow::Result<()> {
 
 /// The call of a program that needs a card, while one is free: bare, and with the shim. The first time that is to
 /// connect, to be identified, to map the pages, the grant, and the call itself; the next time the grant and the call.
-fn first_calls(node: &Node, program: &Path, dist: &Path, what: &str, words: &[&str]) -> anyhow::Result<()> {
+fn first_calls(
+    node: &AgentNode,
+    program: &Path,
+    dist: &Path,
+    what: &str,
+    words: &[&str],
+) -> anyhow::Result<()> {
     let (mut bare, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let mut command = Command::new(program);
@@ -55,7 +61,7 @@ fn first_calls(node: &Node, program: &Path, dist: &Path, what: &str, words: &[&s
 }
 
 /// From the holder's pidfd becoming readable to the return of the next program's first call.
-fn hand_overs(node: &Node, program: &Path, how: &str, end: impl Fn(&mut Turn)) -> anyhow::Result<()> {
+fn hand_overs(node: &AgentNode, program: &Path, how: &str, end: impl Fn(&mut Turn)) -> anyhow::Result<()> {
     let mut samples = Vec::new();
     let mut holder = Turn::start(node.run(program))?;
     holder.first_call()?;

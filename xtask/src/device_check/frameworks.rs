@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 
 use super::kit::Kit;
-use crate::bench::machine::Node;
+use crate::machine::AgentNode;
 use crate::step;
 
 /// The package that is installed, the module that shows that it is there, and the script that uses it.
@@ -30,7 +30,7 @@ pub(super) struct Frameworks {
 
 impl Frameworks {
     /// Runs every framework's script bare and under gpupool; what is wrong, one sentence each.
-    pub(super) fn check(&self, kit: &Kit, node: &Node) -> Vec<String> {
+    pub(super) fn check(&self, kit: &Kit, node: &AgentNode) -> Vec<String> {
         if self.left_out {
             eprintln!("PyTorch and CuPy: left out, as asked");
             return Vec::new();
@@ -86,7 +86,7 @@ fn has(python: &Path, module: &str) -> bool {
 }
 
 /// Runs a script both ways: the first difference, if there is one.
-fn compare(python: &Path, script: &Path, node: &Node) -> anyhow::Result<Option<String>> {
+fn compare(python: &Path, script: &Path, node: &AgentNode) -> anyhow::Result<Option<String>> {
     let bare = transcript(Command::new(python).arg(script))?;
     let mut pod = node.gpupool("run");
     pod.args(["--core", "100", "--memory", "100", "--"]).arg(python).arg(script);

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::kit::Kit;
-use crate::bench::machine::Node;
+use crate::machine::AgentNode;
 
 /// The sections of a record beside `driver`, in the order in which they are asked.
 pub(super) const SECTIONS: [&str; 8] =
@@ -40,7 +40,7 @@ impl<'a> Probe<'a> {
     }
 
     /// As a pod of an agent, with so many percent of the card's memory.
-    pub(super) fn pod(kit: &'a Kit, node: &'a Node, memory: u8) -> Self {
+    pub(super) fn pod(kit: &'a Kit, node: &'a AgentNode, memory: u8) -> Self {
         let command = move |program: &Path| {
             let mut command = node.gpupool("run");
             command.args(["--name", "probe", "--core", "100", "--memory", &memory.to_string(), "--"]);

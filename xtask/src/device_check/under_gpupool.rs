@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::kit::Kit;
 use super::probe::Probe;
 use super::record::{Record, differences};
-use crate::bench::machine::Node;
+use crate::machine::AgentNode;
 
 /// A comparison: what differs, one sentence each.
-type Compare = fn(&Kit, &Node, &Record) -> anyhow::Result<Vec<String>>;
+type Compare = fn(&Kit, &AgentNode, &Record) -> anyhow::Result<Vec<String>>;
 
 /// All comparisons, by what they are called.
 pub(super) const CHECKS: [(&str, Compare); 4] = [
@@ -33,13 +33,13 @@ const STEP: u64 = 64 << 20;
 /// The pod's share of the memory in that trial, in percent.
 const SHARE: u8 = 10;
 
-fn errors(kit: &Kit, node: &Node, record: &Record) -> anyhow::Result<Vec<String>> {
+fn errors(kit: &Kit, node: &AgentNode, record: &Record) -> anyhow::Result<Vec<String>> {
     let found = Probe::pod(kit, node, 100).section("errors")?;
     Ok(differences("", record.section("errors"), &found))
 }
 
 /// Names that are found must be found, with the same status; which symbol it is, is the shim's business.
-fn resolver(kit: &Kit, node: &Node, record: &Record) -> anyhow::Result<Vec<String>> {
+fn resolver(kit: &Kit, node: &AgentNode, record: &Record) -> anyhow::Result<Vec<String>> {
     let found = Probe::pod(kit, node, 100).section("resolver")?;
     Ok(differences("", &without_symbols(record.section("resolver")), &without_symbols(&found)))
 }
@@ -61,13 +61,13 @@ fn without_symbols(answers: &Value) -> Value {
     rows.collect::<serde_json::Map<_, _>>().into()
 }
 
-fn bytes(kit: &Kit, node: &Node, record: &Record) -> anyhow::Result<Vec<String>> {
+fn bytes(kit: &Kit, node: &AgentNode, record: &Record) -> anyhow::Result<Vec<String>> {
     let found = Probe::pod(kit, node, 100).section("bytes")?;
     Ok(differences("", record.section("bytes"), &found))
 }
 
 /// A tenth of the card, taken through each family until it is refused.
-fn limits(kit: &Kit, node: &Node, record: &Record) -> anyhow::Result<Vec<String>> {
+fn limits(kit: &Kit, node: &AgentNode, record: &Record) -> anyhow::Result<Vec<String>> {
     let limit = record.total_memory() * u64::from(SHARE) / 100;
     let mut faults = Vec::new();
     for family in FAMILIES {
@@ -94,7 +94,7 @@ struct Held {
 }
 
 impl Held {
-    fn take(kit: &Kit, node: &Node, family: &str, most: u64) -> anyhow::Result<Self> {
+    fn take(kit: &Kit, node: &AgentNode, family: &str, most: u64) -> anyhow::Result<Self> {
         let mut command = Probe::pod(kit, node, SHARE).taker(family, STEP, most);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
@@ -111,7 +111,7 @@ impl Held {
 }
 
 /// What NVML shows of the only pod and its ledger does not count, once the agent has looked at what is held now.
-fn unaccounted(node: &Node) -> anyhow::Result<Value> {
+fn unaccounted(node: &AgentNode) -> anyhow::Result<Value> {
     // It looks once a second: the last look but one may have been on its way.
     std::thread::sleep(Duration::from_millis(2500));
     let hold = node.status()?["pods"][0]["hold"].clone();
@@ -121,7 +121,7 @@ fn unaccounted(node: &Node) -> anyhow::Result<Value> {
     Ok(hold["unaccountedBytes"].clone())
 }
 
-fn wait_for_no_pod(node: &Node) -> anyhow::Result<()> {
+fn wait_for_no_pod(node: &AgentNode) -> anyhow::Result<()> {
     let start = Instant::now();
     while node.status()?["pods"].as_array().is_some_and(|pods| !pods.is_empty()) {
         if start.elapsed() > Duration::from_secs(20) {

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use gpupool_testbed::{Cluster, Kubectl, Node, Tool, folder_of, spawn_tied};
+use gpupool_testbed::{Cluster, Kubectl, KwokNode, Tool, folder_of, spawn_tied};
 use serde_json::{Value, json};
 
 /// The page's nodes.
@@ -137,7 +137,7 @@ impl Scene {
             before.nodes.push(self.get(&["node", node])?);
         }
         for node in NODES.into_iter().filter(|node| !before.has(node)) {
-            self.kubectl_with(&["create", "-f", "-"], &Node::new(node).manifest())?;
+            self.kubectl_with(&["create", "-f", "-"], &KwokNode::new(node).manifest())?;
         }
         self.kubectl(&["create", "namespace", NAMESPACE])?;
         for node in NODES {

@@ -429,7 +429,8 @@ async fn the_charts_roles_suffice_for_admission_and_for_the_policy() {
     tokio::task::block_in_place(|| scene.cluster.apply(&webhooks(address))).unwrap();
     served.until_asked().await;
 
-    scene.add(&gpupool_testbed::Node::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));
+    scene
+        .add(&gpupool_testbed::KwokNode::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));
     served.ok(&["label", "node/n", "alibabacloud.com/gpu-share-policy=static"], &Value::Null);
     served.ok(&["wait", "node/n", "--for=condition=GPUSharePolicy", "--timeout=180s"], &Value::Null);
     served.end().await;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use gpupool_control::{ApiServerAccess, ClusterSettings, dry_run};
 use gpupool_core::node_use::LABEL;
-use gpupool_testbed::Node;
+use gpupool_testbed::KwokNode;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use scene::{GPU, MODEL, PROFILE, Scene, eventually, node, sandbox, shared_cluster};
@@ -243,8 +243,8 @@ async fn labels_that_flap_every_100_ms_end_where_they_end_with_few_writes_and_ne
 async fn an_unlabelled_gpu_node_in_a_sandbox_cluster_gets_one_event_and_no_condition() {
     let cluster = shared_cluster();
     let mut scene = Scene::on(&cluster).await;
-    scene.add(&Node::new("bare").capacity(GPU, "4"));
-    scene.add(&Node::new("cpu-only"));
+    scene.add(&KwokNode::new("bare").capacity(GPU, "4"));
+    scene.add(&KwokNode::new("cpu-only"));
     for identity in ["one", "two"] {
         let controller = scene.controller(identity, sandbox()).await;
         eventually("no Event tells of it", async || !scene.events("bare").await.is_empty()).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpupool_core::sharing::names::{POLICY_LABEL, QOS_ANNOTATION};
-use gpupool_testbed::Node;
+use gpupool_testbed::KwokNode;
 use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -17,8 +17,8 @@ const MEMORY: &str = "alibabacloud.com/gpu-memory.percentage";
 const CARDS: &str = "gpupool.io/cards";
 
 /// The published machine.
-fn published(name: &str) -> Node {
-    Node::new(name)
+fn published(name: &str) -> KwokNode {
+    KwokNode::new(name)
         .label("alibabacloud.com/node-type", "reserved")
         .annotation(CARDS, r#"{"nvidia.com/gpu": 16}"#)
         .capacity("cpu", "176")

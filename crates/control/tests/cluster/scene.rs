@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, TryStreamExt as _};
 use gpupool_control::{ApiServerAccess, ClusterSettings, ControlConfig, Serving, run};
 use gpupool_core::node_use::LABEL;
-use gpupool_testbed::{Cluster, Node};
+use gpupool_testbed::{Cluster, KwokNode};
 use k8s_openapi::api::core::v1::{Event, Node as KubeNode, NodeCondition, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::{Body, ClientBuilder};
@@ -67,7 +67,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Adds a node and waits until it is ready.
-    pub(crate) fn add(&mut self, node: &Node) {
+    pub(crate) fn add(&mut self, node: &KwokNode) {
         self.created.push(node.name().to_owned());
         tokio::task::block_in_place(|| self.cluster.add_node(node)).unwrap();
     }
@@ -192,8 +192,8 @@ pub(crate) fn sandbox() -> ClusterSettings {
 }
 
 /// A node without a kubelet that could be anything.
-pub(crate) fn node(name: &str, label: &str) -> Node {
-    Node::new(name).label(LABEL, label).annotation("gpupool.io/cards", CARDS)
+pub(crate) fn node(name: &str, label: &str) -> KwokNode {
+    KwokNode::new(name).label(LABEL, label).annotation("gpupool.io/cards", CARDS)
 }
 
 /// A node's state, as far as the tests look at it.

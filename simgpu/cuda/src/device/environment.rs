@@ -30,14 +30,13 @@ pub(crate) fn settings() -> &'static EnvironmentSettings {
             Faults::default()
         });
         let text = env::var("SIMGPU_KERNEL_TIME").unwrap_or_default();
-        let kernel_time = KernelTime::parse(&text).or_else(|part| {
+        let kernel_time = KernelTime::parse(&text).unwrap_or_else(|part| {
             broken = true;
             report(&format!(
                 "SIMGPU_KERNEL_TIME: `{part}` is no time: write 20us, grid:2us, wave:50us or name=5ms"
             ));
-            KernelTime::parse("")
+            KernelTime::default()
         });
-        let kernel_time = kernel_time.unwrap_or_else(|_| unreachable!("an empty setting is understood"));
         EnvironmentSettings { faults, kernel_time, broken }
     })
 }

@@ -47,14 +47,18 @@ pub(crate) struct KernelTime {
     by_name: HashMap<String, Cost>,
 }
 
-impl KernelTime {
-    /// What a launch takes where nothing is set.
-    const DEFAULT: Cost = Cost::Launch(1_000_000);
+impl Default for KernelTime {
+    /// A millisecond for every launch.
+    fn default() -> Self {
+        Self { default: Cost::Launch(1_000_000), by_name: HashMap::new() }
+    }
+}
 
+impl KernelTime {
     /// Reads a list like `20us`, `grid:2us`, `wave:50us`, `name=5ms,*=20us`; the part that can't be understood
     /// otherwise.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut time = Self { default: Self::DEFAULT, by_name: HashMap::new() };
+        let mut time = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, cost) = part.split_once('=').unwrap_or(("*", part));
             let cost = Cost::parse(cost).ok_or_else(|| part.to_owned())?;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use gpupool_testbed::{Cluster, Node, spawn_tied};
+use gpupool_testbed::{Cluster, KwokNode, spawn_tied};
 use serde::Deserialize;
 
 use super::requests::Requests;
@@ -159,8 +159,8 @@ impl Fleet {
     }
 }
 
-fn node(number: usize) -> Node {
-    Node::new(format!("bench-{number}"))
+fn node(number: usize) -> KwokNode {
+    KwokNode::new(format!("bench-{number}"))
         .label(LABEL, Use::Container.label())
         .label(SHARD, (number % SHARDS).to_string())
         .annotation(CARDS.0, CARDS.1)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 
 use super::process;
-use crate::bench::machine::Node;
 use crate::bench::report::{self, Figure, Line};
+use crate::machine::AgentNode;
 
 /// Every group asks for a hundredth of a card, and all of that must fit.
 const GROUPS_PER_CARD: usize = 100;
@@ -36,7 +36,7 @@ impl Drop for Programs {
 /// What an agent takes and how fast it answers, with no group and with so many.
 pub(super) fn measure(dist: &Path, groups: usize) -> anyhow::Result<()> {
     // The published machine has 16 cards.
-    let node = Node::start(dist, groups.div_ceil(GROUPS_PER_CARD).clamp(1, 16))?;
+    let node = AgentNode::start(dist, groups.div_ceil(GROUPS_PER_CARD).clamp(1, 16))?;
     let bare = Taken::of(&node)?;
     let mut programs = Programs::default();
     for _ in 0..groups {
@@ -61,7 +61,7 @@ pub(super) fn measure(dist: &Path, groups: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wait_for_groups(node: &Node, programs: &mut Programs) -> anyhow::Result<()> {
+fn wait_for_groups(node: &AgentNode, programs: &mut Programs) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
         let groups = node.status()?["pods"].as_array().map_or(0, Vec::len);
@@ -91,7 +91,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn of(node: &Node) -> anyhow::Result<Self> {
+    fn of(node: &AgentNode) -> anyhow::Result<Self> {
         let agent = node.process();
         let before = process::processor_time(agent)?;
         thread::sleep(QUIET);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::process;
-use crate::bench::machine;
+use crate::machine;
 use crate::step;
 
 /// How long anything may take before the measurement is given up.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use crate::bench::machine::Node;
+use crate::machine::AgentNode;
 use frameworks::Frameworks;
 use kit::Kit;
 use probe::{Probe, SECTIONS};
@@ -97,7 +97,7 @@ impl Check {
         eprintln!("recorded{} in {}", if self.simulated { " (SIMULATED)" } else { "" }, file.display());
         record.print_summary();
         let options: &[&str] = if self.simulated { &["--simulated-cards", "1"] } else { &[] };
-        let node = Node::start_with(kit.folder(), options)?;
+        let node = AgentNode::start_with(kit.folder(), options)?;
         self.compare(kit, &record, &node);
         if self.simulated {
             eprintln!("PyTorch and CuPy: not run, their runtime asks for NVIDIA's own driver");
@@ -130,7 +130,7 @@ impl Check {
         Ok(record)
     }
 
-    fn compare(&mut self, kit: &Kit, record: &Record, node: &Node) {
+    fn compare(&mut self, kit: &Kit, record: &Record, node: &AgentNode) {
         for (name, check) in under_gpupool::CHECKS {
             if !self.in_time(name) {
                 continue;

@@ -25,7 +25,7 @@ const END: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// A cluster as it was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ClusterDescription {
     /// Whether it has become ready; `false` while it is being started.
     pub ready: bool,
     /// The administrator's kubeconfig.
@@ -33,14 +33,14 @@ pub struct Standing {
     /// A kubectl of the cluster's version.
     pub kubectl: PathBuf,
     /// The components, in the order in which they were started.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ComponentDescription>,
     kube: PathBuf,
     credentials: Credentials,
 }
 
 /// A component of a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Part {
+pub struct ComponentDescription {
     /// The component's name.
     pub name: String,
     /// Its process; `None` while it is stopped.
@@ -55,16 +55,16 @@ pub struct Part {
 #[derive(Clone, Debug)]
 pub struct Health {
     /// Which component.
-    pub part: Part,
+    pub part: ComponentDescription,
     /// Resident memory in KiB; `None` when the process is not there.
     pub resident_kib: Option<u64>,
     /// What is wrong with it; `None` when nothing is.
     pub trouble: Option<String>,
 }
 
-impl Standing {
+impl ClusterDescription {
     pub(crate) fn of(kube: &Path, credentials: &Credentials, components: &[Component]) -> Self {
-        let part = |component: &Component| Part {
+        let part = |component: &Component| ComponentDescription {
             name: component.name().to_owned(),
             pid: component.pid(),
             address: component.address().map(str::to_owned),
@@ -122,7 +122,7 @@ impl Standing {
     /// The process that started it is told to end; the kernel ends the components with it.
     pub fn end(folder: &Path) -> Result<bool, Error> {
         let Some(holder) = home::holder(folder)? else { return home::remove_remains(folder) };
-        let started = Self::read(folder)?.map(|standing| standing.parts).unwrap_or_default();
+        let started = Self::read(folder)?.map(|description| description.parts).unwrap_or_default();
         let keeper = open_process(holder);
         let mut processes: Vec<OwnedFd> =
             started.iter().filter_map(|part| part.pid).filter_map(open_process).collect();
@@ -137,7 +137,7 @@ impl Standing {
 }
 
 /// Judges a component by its process and by what it, or `await` for it, answered.
-fn health_of(part: &Part, said: &str) -> Health {
+fn health_of(part: &ComponentDescription, said: &str) -> Health {
     let resident_kib = part.pid.and_then(resident_kib);
     let trouble = match (&part.address, resident_kib) {
         (_, None) => Some(format!("its process has ended; see {}", part.log.display())),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
 
+use super::Cluster;
 use crate::authority::Authority;
 use crate::component::Component;
 use crate::control_group::ControlGroup;
@@ -16,7 +17,7 @@ use crate::image::{self, Image, find_program};
 use crate::network::{MOST_NODES, Network};
 use crate::place::Place;
 use crate::readiness::{self, Reaped};
-use crate::{Cluster, Error, KubeletNode, Tool, containerd, folder_of, tied};
+use crate::{Error, KubeletNode, Tool, containerd, folder_of, tied};
 
 /// What must be on the machine, beside the programs that are built.
 const NEEDED: &[&str] = &["mount", "ip", "runc", "iptables"];

@@ -1,5 +1,5 @@
-//! The driver through its C interface, as programs use it. Each scenario is a process of its own: the driver reads the
-//! environment once, and some scenarios fork, lose their card or fill it.
+//! The driver API as programs use it, through its C interface. Each scenario is a process of its own: the library reads
+//! the environment once, and some scenarios fork, lose their card or fill it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::exit, clippy::print_stdout, reason = "a test program")]
 #![allow(missing_debug_implementations, missing_docs, unreachable_pub, reason = "a test program")]
 

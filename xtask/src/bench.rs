@@ -7,7 +7,6 @@ mod check_config;
 mod control;
 mod core_limit;
 mod extender;
-pub(crate) mod machine;
 mod node_dump;
 mod pool;
 mod report;
@@ -20,6 +19,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
+use crate::machine;
 pub(crate) use core_limit::Length;
 
 /// A group of measurements.

@@ -30,13 +30,13 @@ pub(crate) fn describe() -> String {
 
 /// An agent on simulated cards, in a folder of its own; ends with this value.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct AgentNode {
     agent: Child,
     folder: TempDir,
     dist: PathBuf,
 }
 
-impl Node {
+impl AgentNode {
     /// Starts an agent and waits until it answers.
     pub(crate) fn start(dist: &Path, cards: usize) -> anyhow::Result<Self> {
         Self::start_with(dist, &["--simulated-cards", &cards.to_string()])
@@ -128,7 +128,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for AgentNode {
     fn drop(&mut self) {
         // It may have ended by itself; nothing is left to do then.
         let _ = self.agent.kill();
