@@ -69,7 +69,7 @@ pub(crate) enum Advertiser {
 
 /// Runs the lab as asked and says where its files are.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let dist = gpupool_dist::build()?;
+    let dist = gpupool_dist::given_or_built()?;
     let scene = Scene::open(&dist, options.kubeconfig.as_deref(), options.on_existing_nodes)?;
     fs::create_dir_all(&options.root).with_context(|| format!("cannot make {}", options.root.display()))?;
     let root = options.root.canonicalize()?;

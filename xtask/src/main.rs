@@ -64,7 +64,7 @@ enum Task {
     },
     /// Kills what 20 pods on 4 cards depend on, for ten minutes, on real kubelets; watches the cards all along.
     Soak(soak::Options),
-    /// Feeds broken dumps to `gpupool check-config` and reports what it should not have answered.
+    /// Feeds broken input to every decoder and reports what is answered wrongly.
     Fuzz(fuzz::Options),
 }
 

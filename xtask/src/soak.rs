@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         eprintln!("the fault run needs root: its nodes have namespaces and control groups of their own");
         return Ok(ExitCode::FAILURE);
     }
-    let dist = gpupool_dist::build()?;
+    let dist = gpupool_dist::given_or_built()?;
     let arguments =
         ["test", "--locked", "--package=gpupool", "--test=soak", "--", "--ignored", "--nocapture"];
     let mut test = step::cargo(&arguments)?;

@@ -56,7 +56,7 @@ pub(crate) fn run(named: &[Part]) -> ExitCode {
     let mut for_root = Vec::new();
     if !built.is_empty() {
         steps.part("build");
-        let dist = steps.run("what is laid out", || Ok(gpupool_dist::build()?));
+        let dist = steps.run("what is laid out", || Ok(gpupool_dist::given_or_built()?));
         let has_tests = |part: &Part| matches!(part, Part::Unit | Part::Shim | Part::Kubernetes);
         let tests = built.iter().any(has_tests).then(|| steps.run("tests", programs::build)).flatten();
         if let Some(dist) = &dist {
@@ -122,14 +122,7 @@ fn run_programs(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram
 /// every crate that is built.
 fn model_of_the_ledger() -> anyhow::Result<()> {
     let folder = gpupool_dist::target_folder()?.join("loom");
-    let mut cargo = step::cargo(&[
-        "test",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package=gpupool-wire",
-        "--lib",
-        "model",
-    ])?;
+    let mut cargo =
+        step::cargo(&["test", "--release", "--locked", "--quiet", "--package=gpupool-wire", "--lib"])?;
     step::succeed(cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", folder))
 }

@@ -180,7 +180,7 @@ fn set_aside(path: &Path, rest: &[u8]) -> std::io::Result<PathBuf> {
 }
 
 /// The records up to the first that is not whole, and the length of them all in bytes.
-fn whole_records<R: DeserializeOwned>(content: &[u8]) -> (Vec<R>, usize) {
+pub(crate) fn whole_records<R: DeserializeOwned>(content: &[u8]) -> (Vec<R>, usize) {
     let mut records = Vec::new();
     let mut whole = 0;
     for line in content.split_inclusive(|byte| *byte == b'\n') {

@@ -11,7 +11,7 @@
 //! ```
 
 mod cdi;
-mod inquiry;
+mod inquiries;
 mod node;
 mod outage;
 mod plugin;
@@ -29,11 +29,11 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
 pub use cdi::InstallError;
-pub(crate) use inquiry::Inquiries;
 pub use node::Terms;
 pub use plugin::KUBELET_DIRECTORY;
 
 use crate::event::AgentEvent;
+use crate::inquiry::{self, Inquiries};
 use crate::log::say;
 use crate::notice::Notice;
 use node::{Known, NodeWatch};

@@ -3,8 +3,20 @@
 //! Programs, people and the kernel speak here; their words become events of the pool (`gpupool_core`), and its
 //! decisions become messages, signals and pages of shared memory. Who gets a card is never decided here.
 
+#![cfg_attr(
+    not(feature = "kubernetes"),
+    allow(
+        dead_code,
+        reason = "what the agent says to a cluster and hears from it stays in, and nobody uses it"
+    )
+)]
+
+#[doc(hidden)]
+pub mod fuzzing;
+
 mod server;
 
+#[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod pool_task;
 
@@ -21,6 +33,7 @@ mod usage_audit;
 pub mod cards;
 mod core_limit;
 mod identity;
+mod inquiry;
 mod notice;
 mod pages;
 mod peer;

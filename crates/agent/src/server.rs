@@ -4,7 +4,7 @@
 //! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
 //! before everything else.
 
-mod conversation;
+pub(crate) mod conversation;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +25,9 @@ use crate::cards::{self, Cards, CardsError, Probe, Source};
 use crate::core_limit::meter::Meter;
 use crate::event::AgentEvent;
 use crate::journal::{Journal, JournalError};
-use crate::kubernetes::{self, ClusterError, Inquiries};
+use crate::inquiry::Inquiries;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{self, ClusterError};
 use crate::lock::{Lock, LockError};
 use crate::log::say;
 use crate::metrics::{self, Scrape};
@@ -78,12 +80,54 @@ pub struct Settings {
     /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
     pub evict_unaccounted: bool,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
+    #[cfg(feature = "kubernetes")]
     pub kubernetes: Option<kubernetes::Settings>,
 }
 
 impl Settings {
     fn simulated_state(&self) -> PathBuf {
         self.source.simulated.as_ref().map_or_else(PathBuf::new, |simulated| simulated.state.clone())
+    }
+}
+
+/// What is different on a node of a cluster.
+#[cfg_attr(
+    not(feature = "kubernetes"),
+    allow(clippy::unused_self, clippy::unused_async, reason = "without the feature nothing is")
+)]
+impl Settings {
+    /// Whether this agent serves a node of a cluster.
+    fn in_cluster(&self) -> bool {
+        #[cfg(feature = "kubernetes")]
+        return self.kubernetes.is_some();
+        #[cfg(not(feature = "kubernetes"))]
+        false
+    }
+
+    /// Claims the socket's lock. Containers see the directory of a cluster's socket, and a lock file there could be held
+    /// by one of them: so there it is checked that the journal, which has a lock too, is out of their sight.
+    fn lock_socket(&self, socket: &Path) -> Result<Option<Lock>, AgentError> {
+        #[cfg(feature = "kubernetes")]
+        if self.kubernetes.is_some() {
+            kubernetes::check_journal(&self.journal, socket)?;
+            return Ok(None);
+        }
+        Ok(Some(Lock::claim(socket)?))
+    }
+
+    /// Starts what speaks with the cluster, on a node of one.
+    async fn start_cluster(
+        &self,
+        socket: &Path,
+        inbox: mpsc::Sender<AgentEvent>,
+    ) -> Result<Option<(Cluster, Inquiries)>, AgentError> {
+        #[cfg(feature = "kubernetes")]
+        if let Some(kubernetes) = self.kubernetes.clone() {
+            let started = kubernetes::start(kubernetes, self.node.clone(), socket, inbox).await?;
+            return Ok(Some((Cluster::new(started.notices, started.cards), started.inquiries)));
+        }
+        let _ = (socket, inbox);
+        Ok(None)
     }
 }
 
@@ -122,6 +166,7 @@ pub enum AgentError {
         source: std::io::Error,
     },
     /// The cluster.
+    #[cfg(feature = "kubernetes")]
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Something that every machine has.
@@ -138,11 +183,7 @@ pub enum AgentError {
 pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let socket = settings.surroundings.socket()?;
     settings.surroundings.prepare_directory(&socket)?;
-    // Containers see the directory of a cluster's socket: a lock file there could be held by one of them.
-    let _socket_lock = match settings.kubernetes {
-        Some(_) => kubernetes::check_journal(&settings.journal, &socket).map(|()| None)?,
-        None => Some(Lock::claim(&socket)?),
-    };
+    let _socket_lock = settings.lock_socket(&socket)?;
     let _journal_lock = Lock::claim(&settings.journal)?;
     let most_connections = raise_descriptor_limit();
     let probe = find_cards(&settings).await?;
@@ -180,14 +221,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     }
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let (cluster, inquiries) = match settings.kubernetes.clone() {
-        Some(kubernetes) => {
-            let started =
-                kubernetes::start(kubernetes, settings.node.clone(), &socket, inbox.clone()).await?;
-            (Some(Cluster::new(started.notices, started.cards)), Some(started.inquiries))
-        }
-        None => (None, None),
-    };
+    let (cluster, inquiries) = settings.start_cluster(&socket, inbox.clone()).await?.unzip();
     let qos = match &cluster {
         // What held before goes on holding until the API server says otherwise.
         Some(_) => {
@@ -217,7 +251,7 @@ async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
     let probe = loop {
         match cards::probe(&settings.source) {
             Ok(probe) => break probe,
-            Err(failure) if settings.kubernetes.is_none() => return Err(failure),
+            Err(failure) if !settings.in_cluster() => return Err(failure),
             Err(failure) if !std::mem::replace(&mut complained, true) => {
                 say(&format!("{failure} The agent looks again every {} seconds", LOOK_AGAIN.as_secs()));
             }
@@ -289,7 +323,7 @@ fn open_journal(
     if let Some(damage) = &replay.damage {
         say(&damage.to_string());
     }
-    let in_cluster = settings.kubernetes.is_some();
+    let in_cluster = settings.in_cluster();
     let config = Config {
         cards: cards.for_pool(),
         policy: settings.policy,

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "printing the figures is what the example is for")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 
+#[path = "loopback/answers.rs"]
 mod loopback;
 
 use std::io::{BufReader, Write as _};

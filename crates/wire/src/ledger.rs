@@ -99,10 +99,11 @@ impl<'a> Ledger<'a> {
     /// Makes zeroed shared memory a ledger of [`SLOTS`] slots.
     ///
     /// # Safety
-    /// `memory` must be valid for reads and writes of `length` bytes for as long as `'a`, and be changed meanwhile
-    /// through atomics only.
+    /// `memory` must point to `length` bytes that stay mapped for reads and writes as long as `'a`, and that nobody
+    /// (this process or another) changes meanwhile but through atomics. A `length` below [`FILE_LENGTH`] and a
+    /// `memory` that is not a multiple of 64 are refused before anything is read.
     pub unsafe fn create(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
-        // SAFETY: the caller's promise is the one that `view` asks for.
+        // SAFETY: `memory` and `length` are the caller's, under the same terms.
         let ledger = unsafe { Self::view(memory, length) }?;
         ledger.header.set(SLOTS);
         Ok(ledger)
@@ -111,9 +112,10 @@ impl<'a> Ledger<'a> {
     /// Recognises a ledger in shared memory. Its own word on its size is not trusted: it is always [`SLOTS`] slots.
     ///
     /// # Safety
-    /// As for [`Self::create`].
+    /// `memory` must point to `length` bytes, under the terms of [`Self::create`]; writable too, since a view reserves
+    /// and releases.
     pub unsafe fn open(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
-        // SAFETY: the caller's promise is the one that `view` asks for.
+        // SAFETY: `memory` and `length` are the caller's, under the same terms.
         let ledger = unsafe { Self::view(memory, length) }?;
         let header = ledger.header;
         let ours = header.magic.load(Ordering::Acquire) == MAGIC
@@ -122,14 +124,17 @@ impl<'a> Ledger<'a> {
         if ours { Ok(ledger) } else { Err(LedgerError::Foreign) }
     }
 
+    /// The view of `memory`, whatever it holds.
+    ///
     /// # Safety
-    /// As for [`Self::create`].
+    /// `memory` and `length` as for [`Self::create`].
     unsafe fn view(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
         if length < FILE_LENGTH || !memory.cast::<LedgerHeader>().is_aligned() {
             return Err(LedgerError::Memory(length));
         }
-        // SAFETY: size and alignment were checked, validity is the caller's promise, atomics accept any bytes, and
-        // each part begins a multiple of its alignment after the start.
+        // SAFETY: `length` covers header, slots and shared memory (checked against `FILE_LENGTH`), `memory` is aligned to
+        // 64 bytes (checked) and each part begins a multiple of its alignment after it; the bytes stay mapped for 'a
+        // by the caller's promise, and atomics accept any bytes.
         unsafe {
             let header = &*memory.cast::<LedgerHeader>();
             let slots = core::slice::from_raw_parts(memory.byte_add(HEADER_LENGTH).cast(), SLOTS);

@@ -19,7 +19,11 @@ pub const VERSION: u32 = 2;
 pub const FILE_LENGTH: usize = 4096;
 
 /// How often a reader looks again before it takes what it sees: the writer is done in nanoseconds, or was killed.
+#[cfg(not(loom))]
 const READ_ATTEMPTS: u32 = 64;
+/// The model checker follows every value that every read may find, so it gets one attempt.
+#[cfg(loom)]
+const READ_ATTEMPTS: u32 = 1;
 
 /// The state of a pod, by the number that the page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +121,9 @@ impl LimitsPage {
     /// Makes zeroed shared memory a limits page.
     ///
     /// # Safety
-    /// `memory` must be valid for reads and writes of `length` bytes for as long as `'a`, and be changed meanwhile
-    /// through atomics only.
+    /// `memory` must point to `length` bytes that stay mapped for reads and writes as long as `'a`, and that nobody
+    /// changes meanwhile but through atomics. A `length` below the page's 64 bytes and a `memory` that is not a
+    /// multiple of 8 are refused before anything is read.
     pub unsafe fn create<'a>(
         memory: *mut c_void,
         length: usize,
@@ -127,7 +132,8 @@ impl LimitsPage {
         if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
             return Err(LimitsError::Memory(length));
         }
-        // SAFETY: big enough and aligned by the check above, valid by the caller's promise; atomics accept any bytes.
+        // SAFETY: `length` bytes at `memory` cover the page and are aligned (checked above); they stay mapped for 'a by
+        // the caller's promise, and atomics accept any bytes.
         let page = unsafe { &*memory.cast::<Self>() };
         page.publish(limits);
         page.version.store(VERSION, Ordering::Relaxed);
@@ -139,8 +145,8 @@ impl LimitsPage {
     /// read-only, which this function cannot see: [`Self::publish`] would fault there.
     ///
     /// # Safety
-    /// `memory` must be valid for reads of `length` bytes for as long as `'a`, and be changed meanwhile through
-    /// atomics only.
+    /// `memory` must point to `length` bytes that stay mapped for reads as long as `'a`, and that nobody changes
+    /// meanwhile but through atomics; what is too short or not aligned is refused as by [`Self::create`].
     pub unsafe fn open<'a>(memory: *const c_void, length: usize) -> Result<&'a Self, LimitsError> {
         if length < size_of::<Self>() || !memory.cast::<Self>().is_aligned() {
             return Err(LimitsError::Memory(length));
@@ -222,88 +228,7 @@ impl LimitsPage {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn limits(n: u32) -> Limits {
-        Limits {
-            core_percent: n,
-            core_rate: Rate { per_second: u64::from(n), burst: u64::from(n) },
-            memory_bytes: u64::from(n),
-            context_reserve_bytes: u64::from(n),
-            state: PodState::from_number(n % 3),
-            position: n,
-            card: n,
-        }
-    }
-
-    /// A page-sized piece of memory, aligned as a mapping is.
-    #[repr(C, align(4096))]
-    struct Memory([u8; FILE_LENGTH]);
-
-    #[test]
-    fn what_was_published_is_read() {
-        let page = LimitsPage::new(&limits(1));
-        assert_eq!(page.read(), limits(1));
-        page.publish(&limits(50));
-        assert_eq!(page.read(), limits(50));
-        assert_eq!((page.memory_bytes(), page.position()), (50, 50));
-    }
-
-    #[test]
-    fn a_page_is_made_in_shared_memory_and_recognised_there() {
-        let mut memory = Memory([0; FILE_LENGTH]);
-        let start = memory.0.as_mut_ptr().cast();
-        // SAFETY: the memory outlives both views and is used through them only.
-        let (strange, made, opened) = unsafe {
-            let strange = LimitsPage::open(start, FILE_LENGTH).err();
-            let made = LimitsPage::create(start, FILE_LENGTH, &limits(7)).unwrap();
-            (strange, made, LimitsPage::open(start, FILE_LENGTH).unwrap())
-        };
-        assert_eq!(strange, Some(LimitsError::Foreign));
-        made.publish(&limits(8));
-        assert_eq!(opened.read(), limits(8));
-    }
-
-    #[test]
-    fn memory_that_is_too_small_or_askew_is_refused() {
-        let mut memory = Memory([0; FILE_LENGTH]);
-        let start = memory.0.as_mut_ptr().cast();
-        // SAFETY: nothing is read before the size and the place have been checked.
-        unsafe {
-            assert_eq!(LimitsPage::open(start, 63).err(), Some(LimitsError::Memory(63)));
-            assert_eq!(LimitsPage::open(start.byte_add(1), 64).err(), Some(LimitsError::Memory(64)));
-            assert_eq!(LimitsPage::create(start, 8, &limits(1)).err(), Some(LimitsError::Memory(8)));
-        }
-    }
-
-    #[test]
-    fn a_reader_never_sees_half_of_a_change() {
-        let page = LimitsPage::new(&limits(0));
-        let done = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for n in 1..20_000 {
-                    page.publish(&limits(n));
-                }
-                done.store(1, Ordering::Release);
-            });
-            while done.load(Ordering::Acquire) == 0 {
-                if let Some(seen) = page.read_at_once() {
-                    assert_eq!(seen, limits(seen.position));
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn a_writer_that_died_half_way_does_not_hang_readers() {
-        let page = LimitsPage::new(&limits(4));
-        page.sequence.store(5, Ordering::Relaxed);
-        assert_eq!(page.read_at_once(), None);
-        assert_eq!(page.read(), limits(4));
-        page.publish(&limits(6));
-        assert_eq!(page.sequence.load(Ordering::Relaxed) % 2, 0);
-    }
-}
+mod tests;

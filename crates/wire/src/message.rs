@@ -411,5 +411,5 @@ where
     T::ref_from_bytes(packet).map_err(|_| DecodeError::Length { kind, length: packet.len() })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -30,7 +30,7 @@ pub(crate) fn unpack(field: &[u8]) -> &str {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::{pack, unpack};
 

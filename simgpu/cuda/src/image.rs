@@ -1,9 +1,9 @@
 //! Code that programs bring: PTX text, cubins, fat binaries. It is read for what it declares (entry points, their
 //! parameters, variables), never run.
 
-mod cubin;
-mod fatbin;
-mod ptx;
+pub(crate) mod cubin;
+pub(crate) mod fatbin;
+pub(crate) mod ptx;
 
 use std::ffi::{CStr, CString, c_void};
 

@@ -9,6 +9,8 @@
 //! Only the driver API's own names are exported (`entry_points.tsv` lists all of them); there is no Rust interface.
 
 mod calls;
+#[doc(hidden)]
+pub mod fuzzing;
 
 mod objects;
 

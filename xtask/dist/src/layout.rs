@@ -13,6 +13,7 @@ use crate::cargo::{cargo, succeed, target_folder};
 type Place = (&'static str, &'static str);
 
 const PROGRAM: Place = ("release/gpupool", "bin/gpupool");
+const INSTALLED_PROGRAM: Place = ("installed/gpupool", "bin/gpupool");
 const SHIM: Place = ("preload/libgpupool_shim.so", "lib/libgpupool.so");
 /// For tests only: with points at which it stops.
 const SHIM_WITH_STOPS: Place = ("stops/libgpupool_shim.so", "tests/libgpupool.so");
@@ -22,9 +23,10 @@ const SIMULATED: &[Place] = &[
     ("release/nvidia-smi", "simgpu/nvidia-smi"),
 ];
 const SIMULATED_PACKAGES: &[&str] =
-    &["--package=simgpu-cuda", "--package=simgpu-nvml", "--package=simgpu-smi"];
+    &["--release", "--package=simgpu-cuda", "--package=simgpu-nvml", "--package=simgpu-smi"];
 
-/// The folder that `GPUPOOL_DIST` names; where it names none, everything is built and laid out, once per process.
+/// The folder that `GPUPOOL_DIST` names; where it names none, what tests need is built and laid out in `target/tests`, once
+/// per process. It is what [`build`] builds, but for the time that it takes to make the program smaller still.
 pub fn given_or_built() -> Result<PathBuf, Error> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     if let Some(dist) = std::env::var_os("GPUPOOL_DIST") {
@@ -34,32 +36,40 @@ pub fn given_or_built() -> Result<PathBuf, Error> {
     if let Some(dist) = &*built {
         return Ok(dist.clone());
     }
-    Ok(built.insert(build()?).clone())
+    tell("==> building gpupool, the shim and the simulated GPU (some minutes the first time)");
+    build_with_cargo(&["--release", "--package=gpupool"])?;
+    Ok(built.insert(build_around(PROGRAM, "tests")?).clone())
 }
 
-/// Builds everything and lays it out in `target/dist`; gives the folder.
+/// Builds everything as it is installed and lays it out in `target/dist`; gives the folder.
 pub fn build() -> Result<PathBuf, Error> {
-    tell("==> building gpupool, the shim and the simulated GPU (some minutes the first time)");
-    build_release(&[&["--package=gpupool"], SIMULATED_PACKAGES].concat())?;
+    tell("==> building gpupool, the shim and the simulated GPU (some minutes)");
+    build_with_cargo(&["--profile=installed", "--package=gpupool"])?;
+    build_around(INSTALLED_PROGRAM, "dist")
+}
+
+/// Builds the libraries and lays them out with the program, which is built already.
+fn build_around(program: Place, name: &str) -> Result<PathBuf, Error> {
+    build_with_cargo(SIMULATED_PACKAGES)?;
     build_shim("--profile=preload", "--features=preload")?;
     build_shim("--profile=stops", "--features=preload,stop-points")?;
-    let dist = lay_out("dist", &[&[PROGRAM, SHIM, SHIM_WITH_STOPS], SIMULATED].concat())?;
-    link_kubectl_plugin(&dist)?;
-    Ok(dist)
+    let folder = lay_out(name, &[&[program, SHIM, SHIM_WITH_STOPS], SIMULATED].concat())?;
+    link_kubectl_plugin(&folder)?;
+    Ok(folder)
 }
 
 /// Builds what `gpupool demo` needs and lays it out in `target/demo`: the program knows no Kubernetes, whose client is
 /// most of what there is to compile.
 pub fn build_for_demo() -> Result<PathBuf, Error> {
     tell("==> building gpupool, the shim and the simulated GPU (two minutes the first time)");
-    build_release(&["--package=gpupool", "--no-default-features"])?;
-    build_release(SIMULATED_PACKAGES)?;
+    build_with_cargo(&["--release", "--package=gpupool", "--no-default-features"])?;
+    build_with_cargo(SIMULATED_PACKAGES)?;
     build_shim("--profile=preload", "--features=preload")?;
     lay_out("demo", &[&[PROGRAM, SHIM], SIMULATED].concat())
 }
 
-fn build_release(arguments: &[&str]) -> Result<(), Error> {
-    succeed(&mut cargo(&[&["build", "--release", "--locked", "--quiet"], arguments].concat())?)
+fn build_with_cargo(arguments: &[&str]) -> Result<(), Error> {
+    succeed(&mut cargo(&[&["build", "--locked", "--quiet"], arguments].concat())?)
 }
 
 fn build_shim(profile: &str, features: &str) -> Result<(), Error> {

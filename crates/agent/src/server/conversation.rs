@@ -15,13 +15,14 @@ use crate::admin_api::{
     self, Assembler, Fragment, LONGEST_REQUEST, RefusalReason, RefusedReply, Reply, Request,
 };
 use crate::event::{AgentEvent, ConnectionId, Frame};
-use crate::kubernetes::Inquiries;
+use crate::inquiry::Inquiries;
 
 /// Room for a header and more descriptors than anybody has a reason to send. What does not fit is closed unseen.
 const ANCILLARY: usize = 64;
 
 /// Why a conversation ends.
-enum End {
+#[derive(Debug)]
+pub(crate) enum End {
     /// The other end hung up, or the agent goes down.
     Over,
     /// It sent something that is no message.
@@ -73,7 +74,7 @@ impl Conversation {
     async fn run(&mut self) -> Result<(), End> {
         let mut packet = vec![0; MAX_FRAME];
         loop {
-            let (length, descriptor) = self.receive(&mut packet).await?;
+            let (length, descriptor) = receive(&self.socket, &mut packet).await?;
             let message =
                 message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
             match message {
@@ -92,26 +93,6 @@ impl Conversation {
                 },
                 Message::Welcome(_) | Message::Refused(_) | Message::Granted(_) => return Err(End::Rubbish),
             }
-        }
-    }
-
-    /// The next packet, with the first descriptor that came with it; others are closed.
-    async fn receive(&self, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), End> {
-        let mut ancillary = [0; ANCILLARY];
-        let received = self.socket.recv_with_ancillary(packet, &mut ancillary).await;
-        let (info, ancillary) = received.map_err(|_| End::Over)?;
-        let mut descriptor = None;
-        for message in ancillary.into_messages() {
-            if let OwnedAncillaryMessage::FileDescriptors(descriptors) = message {
-                for other in descriptors {
-                    descriptor.get_or_insert(other);
-                }
-            }
-        }
-        match info.bytes_read() {
-            0 => Err(End::Over),
-            _ if info.truncated() => Err(End::Rubbish),
-            length => Ok((length, descriptor)),
         }
     }
 
@@ -174,5 +155,28 @@ impl Conversation {
 
     async fn tell(&self, event: AgentEvent) -> Result<(), End> {
         self.inbox.send(event).await.map_err(|_| End::Over)
+    }
+}
+
+/// The next packet, with the first descriptor that came with it; others are closed.
+pub(crate) async fn receive(
+    socket: &UnixSeqpacket,
+    packet: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), End> {
+    let mut ancillary = [0; ANCILLARY];
+    let received = socket.recv_with_ancillary(packet, &mut ancillary).await;
+    let (info, ancillary) = received.map_err(|_| End::Over)?;
+    let mut descriptor = None;
+    for message in ancillary.into_messages() {
+        if let OwnedAncillaryMessage::FileDescriptors(descriptors) = message {
+            for other in descriptors {
+                descriptor.get_or_insert(other);
+            }
+        }
+    }
+    match info.bytes_read() {
+        0 => Err(End::Over),
+        _ if info.truncated() => Err(End::Rubbish),
+        length => Ok((length, descriptor)),
     }
 }

@@ -61,3 +61,26 @@ impl fmt::Display for Millis {
         write!(f, "{} ms", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_span_later_and_back_is_the_span_unless_time_ends(at in any::<u64>(), span in any::<u64>()) {
+            let (start, span) = (Timestamp(at), Millis(span));
+            let later = start + span;
+            prop_assert!(later >= start);
+            prop_assert_eq!(later - start, span.min(Timestamp(u64::MAX) - start));
+            prop_assert_eq!(start - later, Millis(0));
+        }
+
+        #[test]
+        fn spans_one_after_the_other_are_their_sum(at in any::<u64>(), a in any::<u64>(), b in any::<u64>()) {
+            prop_assert_eq!(Timestamp(at) + Millis(a) + Millis(b), Timestamp(at) + (Millis(a) + Millis(b)));
+        }
+    }
+}

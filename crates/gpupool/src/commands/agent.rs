@@ -120,8 +120,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         #[cfg(feature = "kubernetes")]
         kubernetes: args.cluster.settings(millis(args.grace), args.idle_release.map(millis))?,
-        #[cfg(not(feature = "kubernetes"))]
-        kubernetes: None,
         surroundings: Surroundings { option: Some(socket.clone()), ..surroundings },
         journal: args.journal.clone().unwrap_or_else(|| journal_of(&state, &socket)),
         source: Source { simulated, prober: std::env::current_exe()? },

@@ -1,6 +1,6 @@
 //! The bucket under loom: every order in which two launches can fall.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p gpupool-wire --lib --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p gpupool-wire --release --lib --target-dir target/loom`
 
 use loom::sync::Arc;
 use loom::thread;

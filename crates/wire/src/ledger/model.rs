@@ -1,6 +1,6 @@
 //! The ledger under loom: every order in which two processes' steps can fall, and a kill after any of them.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p gpupool-wire --lib --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p gpupool-wire --release --lib --target-dir target/loom`
 
 use loom::sync::Arc;
 use loom::thread;

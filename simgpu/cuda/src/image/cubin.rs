@@ -35,7 +35,7 @@ type Elf<'a> = ElfFile64<'a, LittleEndian>;
 ///
 /// # Safety
 /// `start` leads to a whole cubin.
-pub(super) unsafe fn length(start: *const u8) -> CuResult<usize> {
+pub(crate) unsafe fn length(start: *const u8) -> CuResult<usize> {
     // SAFETY: a cubin has a whole file header.
     let head = unsafe { std::slice::from_raw_parts(start, size_of::<FileHeader64<LittleEndian>>()) };
     let header = FileHeader64::<LittleEndian>::parse(head).map_err(|_| CuError::INVALID_IMAGE)?;
@@ -50,7 +50,7 @@ pub(super) unsafe fn length(start: *const u8) -> CuResult<usize> {
 }
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_IMAGE` where it is no whole cubin.
-pub(super) fn parse(bytes: &[u8]) -> CuResult<Image> {
+pub(crate) fn parse(bytes: &[u8]) -> CuResult<Image> {
     let invalid = |_| CuError::INVALID_IMAGE;
     let elf = Elf::parse(bytes).map_err(invalid)?;
     let header = elf.elf_header();

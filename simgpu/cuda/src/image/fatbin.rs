@@ -34,7 +34,7 @@ pub(super) unsafe fn wrapped(start: *const u8) -> *const c_void {
 ///
 /// # Safety
 /// `start` leads to a whole fat binary.
-pub(super) unsafe fn length(start: *const u8) -> CuResult<usize> {
+pub(crate) unsafe fn length(start: *const u8) -> CuResult<usize> {
     // SAFETY: a fat binary has a whole header.
     let header = unsafe { std::slice::from_raw_parts(start, 16) };
     let length = long(header, 8).filter(|&length| length < MOST).ok_or(CuError::INVALID_IMAGE)?;
@@ -66,10 +66,14 @@ struct Entry<'a> {
     payload: &'a [u8],
 }
 
+/// Bytes of an entry's header up to its flags.
+const SHORTEST_HEADER: usize = 48;
+
 impl<'a> Entry<'a> {
     /// The first entry of `bytes`, and what follows it.
     fn read(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let header = word(bytes, 4)? as usize;
+        // A header has at least the fields that are read here; one of no length would be read for ever.
+        let header = Some(word(bytes, 4)? as usize).filter(|&header| header >= SHORTEST_HEADER)?;
         let padded = usize::try_from(long(bytes, 8)?).ok()?;
         let packed = word(bytes, 16)? as usize;
         let (kind, architecture, flags) = (short(bytes, 0)?, word(bytes, 28)?, long(bytes, 40)?);
@@ -107,7 +111,7 @@ fn unpack(packed: &[u8], size: u64) -> Option<Vec<u8>> {
 }
 
 /// Reads the image that suits a card of architecture `card`: machine code if there is some, the newest; else PTX.
-pub(super) fn parse(bytes: &[u8], card: u32) -> CuResult<Image> {
+pub(crate) fn parse(bytes: &[u8], card: u32) -> CuResult<Image> {
     let header = short(bytes, 6).map_or(16, usize::from);
     let mut rest = bytes.get(header..).ok_or(CuError::INVALID_IMAGE)?;
     let mut entries = Vec::new();
@@ -123,4 +127,15 @@ pub(super) fn parse(bytes: &[u8], card: u32) -> CuResult<Image> {
     let code = newest(CUBIN, &|code| runs_on(code, card));
     let chosen = code.or_else(|| newest(PTX, &|text| text <= card)).ok_or(CuError::NO_BINARY_FOR_GPU)?;
     chosen.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_without_length_is_none() {
+        let bytes = [&MAGIC[..], &[0; 76]].concat();
+        assert_eq!(parse(&bytes, 80), Err(CuError::INVALID_IMAGE));
+    }
 }

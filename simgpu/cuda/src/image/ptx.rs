@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Reads the declarations; `CUDA_ERROR_INVALID_PTX` where the text is no PTX.
-pub(super) fn parse(text: &str) -> CuResult<Image> {
+pub(crate) fn parse(text: &str) -> CuResult<Image> {
     let text = without_comments(text);
     let tokens = tokens(&text);
     let after = |word: &str| {
@@ -81,9 +81,9 @@ fn tokens(text: &str) -> Vec<&str> {
 
 /// Bytes of a type like `.u32`, `.v4.f32` or `.b8`.
 fn type_size(token: &str) -> Option<usize> {
-    let mut size = 1;
+    let mut size = 1_usize;
     for part in token.split('.').filter(|part| !part.is_empty()) {
-        size *= match part {
+        let factor = match part {
             "v2" => 2,
             "v4" => 4,
             "v8" | "texref" | "samplerref" | "surfref" => 8,
@@ -97,6 +97,7 @@ fn type_size(token: &str) -> Option<usize> {
                 _ => return None,
             },
         };
+        size = size.checked_mul(factor)?;
     }
     Some(size)
 }
@@ -119,7 +120,7 @@ fn declared<'a>(tokens: &[&'a str]) -> Option<(&'a str, usize, usize)> {
             _ if token.starts_with('.') => {
                 if let Some(bytes) = type_size(token) {
                     // A vector may be written apart from its element: `.v4 .f32`.
-                    size = Some(size.unwrap_or(1) * bytes);
+                    size = Some(size.unwrap_or(1).saturating_mul(bytes));
                 }
             }
             "," | ";" | ")" | "=" => break,
@@ -146,9 +147,9 @@ fn entry(tokens: &[&str]) -> Option<Kernel> {
                 Some(_) => ("", 8, 8),
                 None => declared(parameter)?,
             };
-            offset = offset.next_multiple_of(align.max(1));
+            offset = offset.checked_next_multiple_of(align.max(1))?;
             parameters.push((offset, size));
-            offset += size;
+            offset = offset.checked_add(size)?;
         }
         rest = &rest[end + 1..];
     }
@@ -156,7 +157,8 @@ fn entry(tokens: &[&str]) -> Option<Kernel> {
     let head = rest.split(|token| matches!(*token, "{" | ";")).next().unwrap_or_default();
     if let Some(place) = head.iter().position(|token| matches!(*token, ".maxntid" | ".reqntid")) {
         let numbers = head[place + 1..].iter().filter(|token| **token != ",");
-        kernel.max_threads = numbers.map_while(|token| token.parse::<u32>().ok()).product();
+        let sides = numbers.map_while(|token| token.parse::<u32>().ok());
+        kernel.max_threads = sides.fold(1, u32::saturating_mul);
     }
     kernel.shared = shared(&rest[head.len()..]);
     Some(kernel)
@@ -165,12 +167,15 @@ fn entry(tokens: &[&str]) -> Option<Kernel> {
 /// Bytes of the shared variables of the body that `tokens` begin with.
 fn shared(tokens: &[&str]) -> u32 {
     let mut depth = 0;
-    let mut bytes = 0;
+    let mut bytes = 0_usize;
     for (place, token) in tokens.iter().enumerate() {
         match *token {
             "{" => depth += 1,
             "}" => depth -= 1,
-            ".shared" => bytes += declared(&tokens[place + 1..]).map_or(0, |(_, _, size)| size),
+            ".shared" => {
+                bytes =
+                    declared(&tokens[place + 1..]).map_or(bytes, |(_, _, size)| bytes.saturating_add(size));
+            }
             _ => {}
         }
         if depth <= 0 {
@@ -232,6 +237,22 @@ mod tests {
         let sizes: Vec<_> =
             image.variables.iter().map(|one| (one.name.to_str().unwrap(), one.size)).collect();
         assert_eq!(sizes, [("table", 400), ("pair", 8)]);
+    }
+
+    #[test]
+    fn sizes_beyond_all_memory_end_no_program() {
+        let most = usize::MAX;
+        for declared in [
+            format!(".entry k(.param .align {most} .b8 a, .param .align {most} .b8 b[{most}])"),
+            format!(".entry k(.param .b8 a[{most}], .param .b8 b[{most}])"),
+            format!(".entry k(.param .u64 .v8 a[{most}]"),
+            format!(".global {} a;", ".v8".repeat(100)),
+            format!(".global .v8 .b8 a[{most}] .v8;"),
+            ".entry k .maxntid 4294967295, 4294967295, 2 {}".to_owned(),
+            format!(".entry k() {{ .shared .b8 a[{most}]; .shared .b8 b[{most}]; }}"),
+        ] {
+            let _ = parse(&format!(".version 8.0 .target sm_80 {declared}"));
+        }
     }
 
     #[test]

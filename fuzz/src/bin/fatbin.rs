@@ -1,0 +1,5 @@
+//! Fat binaries, with the engine.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gpupool_fuzz::fatbin(data));
