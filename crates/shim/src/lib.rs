@@ -8,16 +8,18 @@
 //! standard output, has no threads, no signal handlers and no allocator, leaves `errno` alone, and does nothing at
 //! all in a process that never asks for CUDA or NVML.
 //!
-//! Layers, each knowing only those below:
+//! From the top, each knowing only those below (`FLOORS`):
 //!
-//! * `entry_points`, `trampolines`, `resolve`: how programs get to the hooks;
-//! * `identity`, `contexts`, `memory`, `pools`, `arrays`, `virtual_memory`, `graphs`, `external`, `ipc`,
-//!   `measured`, `launches`,
-//!   `costs`, `nvml`: the hooks, those of whole families behind `arguments`;
-//! * `process`, `account`, `shares`: what this process is to the pool;
-//! * `client`, `connection`, `waiting`: the conversation with the agent;
-//! * [`table`], `real`, `loaded`, `elf`: what there is to interpose, and where the real functions lie;
-//! * `sys`, `lock`, `pointers`, `text`, `environment`, `visible`: the ground.
+//! * `dispatch`: how programs get to the hooks, and which row of the table leads to which;
+//! * `hooks`: what is done instead of a call or around it, a file per family;
+//! * `charging`: what several hooks do alike to keep the pod's account right;
+//! * `lease`: when a lease is taken, and when it ends;
+//! * `real`: the real functions;
+//! * `state`: what this process is to the pool, and what it holds;
+//! * `agent`: the conversation with the agent, and the pages that came with it;
+//! * [`table`]: what there is to interpose;
+//! * `loaded`: the objects of this process and their symbols;
+//! * `environment`, `lock`, `stop`, `sys`, `text`: the ground.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
@@ -28,44 +30,29 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the shim is written for x86-64 Linux: its trampolines and system calls are");
 
-mod account;
-mod arguments;
-mod arrays;
-mod client;
-mod code;
-mod connection;
-mod contexts;
-mod costs;
-mod elf;
-mod entry_points;
+mod dispatch;
+
+mod hooks;
+
+mod charging;
+
+mod lease;
+
+mod real;
+
+mod state;
+
+mod agent;
+
+pub mod table;
+
 mod environment;
-mod external;
-mod graphs;
-mod identity;
-mod ipc;
-mod launches;
 mod loaded;
 mod lock;
-mod measured;
-mod memory;
-pub mod names;
-mod nvml;
-#[cfg(not(feature = "preload"))]
-pub mod passes;
-mod pointers;
-mod pools;
-mod process;
-mod real;
-mod resolve;
-mod shares;
 mod stop;
+
 mod sys;
-pub mod table;
 mod text;
-mod trampolines;
-mod virtual_memory;
-mod visible;
-mod waiting;
 
 /// There is no std to panic with, and no panic to be had: a test on the built library fails if this function, which
 /// has a section of its own, was not thrown away as unreachable.

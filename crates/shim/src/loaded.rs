@@ -3,11 +3,14 @@
 //! Knows how to recognise the two libraries that matter and this library itself. Knows nothing of what is done with
 //! their functions.
 
+pub(crate) mod elf;
+pub(crate) mod pin;
+
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::ControlFlow;
 use core::ptr;
 
-use crate::elf::Symbols;
+use self::elf::Symbols;
 
 /// A library whose functions are interposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,18 +3,22 @@
 //! A library whose functions are kept is pinned: a program that closes its last handle must not leave this library
 //! with addresses into nothing.
 
-use core::cell::UnsafeCell;
+pub(crate) mod arguments;
+
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::code::{
-    CuResult, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NVML_FUNCTION_NOT_FOUND,
-    NVML_LIBRARY_NOT_FOUND, NvmlReturn, SUCCESS,
+use gpupool_nvidia::cuda::{
+    CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_DEVICE,
+    CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUresult,
 };
-use crate::elf::Symbols;
+use gpupool_nvidia::nvml::{NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND, nvmlReturn_t};
+
+use crate::loaded::elf::Symbols;
+use crate::loaded::pin::Pin;
 use crate::loaded::{self, Library};
-use crate::process::{self, Stage};
+use crate::state::{self, ProcessStage};
 use crate::table::{COUNT, Class, Entry};
 
 /// Kept in place of an address when the library has no such function.
@@ -67,41 +71,6 @@ fn look(entry: Entry) -> Real {
         slot.store(address.unwrap_or(ABSENT), Ordering::Release);
     }
     address.map_or(Real::Absent, Real::At)
-}
-
-/// Where a library that stays loaded keeps its symbols, written once.
-pub(crate) struct Pin {
-    state: AtomicU32,
-    symbols: UnsafeCell<Symbols>,
-}
-
-const EMPTY: u32 = 0;
-const WRITING: u32 = 1;
-const WRITTEN: u32 = 2;
-
-// SAFETY: written by the one thread that turned the state from EMPTY, read only once it is WRITTEN.
-unsafe impl Sync for Pin {}
-
-impl Pin {
-    pub(crate) const fn new() -> Self {
-        Self { state: AtomicU32::new(EMPTY), symbols: UnsafeCell::new(Symbols::none()) }
-    }
-
-    pub(crate) fn get(&self) -> Option<Symbols> {
-        if self.state.load(Ordering::Acquire) != WRITTEN {
-            return None;
-        }
-        // SAFETY: nobody writes any more.
-        Some(unsafe { *self.symbols.get() })
-    }
-
-    pub(crate) fn set(&self, symbols: Symbols) {
-        if self.state.compare_exchange(EMPTY, WRITING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            // SAFETY: this thread alone won the right to write.
-            unsafe { *self.symbols.get() = symbols };
-            self.state.store(WRITTEN, Ordering::Release);
-        }
-    }
 }
 
 static DRIVER: Pin = Pin::new();
@@ -176,32 +145,32 @@ pub(crate) fn first_after(caller: usize, own: usize, entry: Entry) -> Next {
     .unwrap_or(Next::Nobody)
 }
 
-extern "C" fn no_driver() -> CuResult {
-    NO_DEVICE
+extern "C" fn no_driver() -> CUresult {
+    CUDA_ERROR_NO_DEVICE
 }
 
-extern "C" fn not_in_driver() -> CuResult {
-    NOT_FOUND
+extern "C" fn not_in_driver() -> CUresult {
+    CUDA_ERROR_NOT_FOUND
 }
 
-extern "C" fn no_nvml() -> NvmlReturn {
-    NVML_LIBRARY_NOT_FOUND
+extern "C" fn no_nvml() -> nvmlReturn_t {
+    NVML_ERROR_LIBRARY_NOT_FOUND
 }
 
-extern "C" fn not_in_nvml() -> NvmlReturn {
-    NVML_FUNCTION_NOT_FOUND
+extern "C" fn not_in_nvml() -> nvmlReturn_t {
+    NVML_ERROR_FUNCTION_NOT_FOUND
 }
 
-extern "C" fn no_context() -> CuResult {
-    INVALID_CONTEXT
+extern "C" fn no_context() -> CUresult {
+    CUDA_ERROR_INVALID_CONTEXT
 }
 
-extern "C" fn free_nothing(address: usize) -> CuResult {
-    if address == 0 { SUCCESS } else { INVALID_VALUE }
+extern "C" fn free_nothing(address: usize) -> CUresult {
+    if address == 0 { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
 }
 
-extern "C" fn reset_nothing(device: c_int) -> CuResult {
-    if device == 0 { SUCCESS } else { INVALID_DEVICE }
+extern "C" fn reset_nothing(device: c_int) -> CUresult {
+    if device == 0 { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_DEVICE }
 }
 
 /// Before the first grant the real driver is not initialised and would say so. A program that has called `cuInit` and
@@ -223,7 +192,7 @@ fn nothing_to_free(entry: Entry) -> Option<usize> {
 /// not have.
 #[inline(never)]
 pub(crate) fn callable(entry: Entry) -> usize {
-    if process::stage() == Stage::Initialised
+    if state::stage() == ProcessStage::Initialised
         && let Some(stand_in) = nothing_to_free(entry)
     {
         return stand_in;
@@ -243,7 +212,7 @@ pub(crate) fn callable(entry: Entry) -> usize {
 ///
 /// # Safety
 /// As for that function, which must take words.
-pub(crate) unsafe fn unlisted<const N: usize>(name: &[u8], arguments: [usize; N]) -> CuResult {
+pub(crate) unsafe fn unlisted<const N: usize>(name: &[u8], arguments: [usize; N]) -> CUresult {
     let mut words = [0; 3];
     for (word, argument) in words.iter_mut().zip(arguments) {
         *word = argument;
@@ -253,12 +222,12 @@ pub(crate) unsafe fn unlisted<const N: usize>(name: &[u8], arguments: [usize; N]
 }
 
 #[inline(never)]
-unsafe fn call_unlisted(name: &[u8], [first, second, third]: [usize; 3]) -> CuResult {
+unsafe fn call_unlisted(name: &[u8], [first, second, third]: [usize; 3]) -> CUresult {
     let found = pinned(Library::Driver).and_then(|symbols| symbols.function(name));
-    let Some(address) = found else { return NOT_FOUND };
+    let Some(address) = found else { return CUDA_ERROR_NOT_FOUND };
     // SAFETY: the caller's promise.
     unsafe {
-        let function: unsafe extern "C" fn(usize, usize, usize) -> CuResult =
+        let function: unsafe extern "C" fn(usize, usize, usize) -> CUresult =
             core::mem::transmute::<*const (), _>(ptr::with_exposed_provenance(address));
         function(first, second, third)
     }

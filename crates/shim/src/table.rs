@@ -1,7 +1,7 @@
-//! The one table: a row for every entry point that the shim exports, with its class and its hook.
+//! The one table: a row for every entry point that the shim exports, with its kind and its class.
 //!
 //! A name that is not here is never touched: the program talks to the real function. What is here is exported under
-//! its own name (`entry_points`), handed out by `dlsym` and by `cuGetProcAddress`, and nothing else is.
+//! its own name (`dispatch`), handed out by `dlsym` and by `cuGetProcAddress`, and nothing else is.
 //!
 //! A row is one of
 //!
@@ -12,6 +12,12 @@
 //! * `context`: needs a current context, so before the first grant the answer is "invalid context";
 //! * `launch`: likewise, and submits work; a load, a mark and a jump;
 //! * `hook`: a function of this crate, with its class.
+//!
+//! Which function of this crate that is, is said where functions are bound to rows (`dispatch`), not here.
+
+pub mod names;
+#[cfg(not(feature = "preload"))]
+pub mod unhooked;
 
 /// What an entry point does, as far as the shim cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,27 +49,27 @@ pub enum Class {
 macro_rules! for_each_row {
     ($then:ident) => {
         $then! {
-            hook dlsym: Resolves = crate::trampolines::dlsym;
-            hook dlvsym: Resolves = crate::trampolines::dlvsym;
-            hook cuGetProcAddress: Resolves = crate::resolve::get_proc_address;
-            hook cuGetProcAddress_v2: Resolves = crate::resolve::get_proc_address_v2;
-            hook cuGetProcAddress_v2_ptsz: Resolves = crate::resolve::get_proc_address_v2_ptsz;
+            hook dlsym: Resolves;
+            hook dlvsym: Resolves;
+            hook cuGetProcAddress: Resolves;
+            hook cuGetProcAddress_v2: Resolves;
+            hook cuGetProcAddress_v2_ptsz: Resolves;
 
-            hook cuInit: Identity = crate::identity::init;
-            identity cuDeviceGetCount: Identity = crate::identity::count;
-            identity cuDeviceGet: Identity = crate::identity::get;
-            identity cuDeviceGetName: Identity = crate::identity::name;
-            identity cuDeviceGetUuid: Identity = crate::identity::uuid;
-            identity cuDeviceGetUuid_v2: Identity = crate::identity::uuid;
-            identity cuDeviceGetAttribute: Identity = crate::identity::attribute;
-            hook cuDeviceTotalMem: Identity = crate::identity::total_memory_v1;
-            hook cuDeviceTotalMem_v2: Identity = crate::identity::total_memory;
-            identity cuDeviceGetPCIBusId: Identity = crate::identity::bus_id;
-            identity cuDeviceGetByPCIBusId: Identity = crate::identity::by_bus_id;
-            identity cuDeviceComputeCapability: Identity = crate::identity::compute_capability;
-            identity cuDevicePrimaryCtxGetState: Identity = crate::identity::primary_state;
-            identity cuCtxGetCurrent: Identity = crate::identity::current_context;
-            identity cuCtxSetCurrent: Identity = crate::identity::set_current_context;
+            hook cuInit: Identity;
+            identity cuDeviceGetCount: Identity;
+            identity cuDeviceGet: Identity;
+            identity cuDeviceGetName: Identity;
+            identity cuDeviceGetUuid: Identity;
+            identity cuDeviceGetUuid_v2: Identity;
+            identity cuDeviceGetAttribute: Identity;
+            hook cuDeviceTotalMem: Identity;
+            hook cuDeviceTotalMem_v2: Identity;
+            identity cuDeviceGetPCIBusId: Identity;
+            identity cuDeviceGetByPCIBusId: Identity;
+            identity cuDeviceComputeCapability: Identity;
+            identity cuDevicePrimaryCtxGetState: Identity;
+            identity cuCtxGetCurrent: Identity;
+            identity cuCtxSetCurrent: Identity;
 
             context cuCtxGetDevice;
             context cuCtxGetDevice_v2;
@@ -135,9 +141,9 @@ macro_rules! for_each_row {
             gate cuMemAddressReserve;
             gate cuMemGetAllocationGranularity;
             gate cuMulticastGetGranularity;
-            hook cuMemGetDefaultMemPool: NeedsLease = crate::arguments::enter;
-            hook cuMemGetMemPool: NeedsLease = crate::arguments::enter;
-            hook cuMemPoolCreate: NeedsLease = crate::arguments::enter;
+            hook cuMemGetDefaultMemPool: NeedsLease;
+            hook cuMemGetMemPool: NeedsLease;
+            hook cuMemPoolCreate: NeedsLease;
             gate cuMemSetMemPool;
             gate cuMemPoolGetAttribute;
             gate cuPointerGetAttribute;
@@ -164,94 +170,94 @@ macro_rules! for_each_row {
 
             lease cuGetExportTable;
             lease cuCtxAttach;
-            hook cuGLCtxCreate: NeedsLease = crate::arguments::enter;
-            hook cuGLCtxCreate_v2: NeedsLease = crate::arguments::enter;
-            hook cuVDPAUCtxCreate: NeedsLease = crate::arguments::enter;
-            hook cuVDPAUCtxCreate_v2: NeedsLease = crate::arguments::enter;
+            hook cuGLCtxCreate: NeedsLease;
+            hook cuGLCtxCreate_v2: NeedsLease;
+            hook cuVDPAUCtxCreate: NeedsLease;
+            hook cuVDPAUCtxCreate_v2: NeedsLease;
             lease cuMemPoolImportFromShareableHandle;
             lease cuMulticastCreate;
 
-            hook cuCtxCreate: NeedsLease = crate::arguments::enter;
-            hook cuCtxCreate_v2: NeedsLease = crate::arguments::enter;
-            hook cuCtxCreate_v3: NeedsLease = crate::arguments::enter;
-            hook cuCtxCreate_v4: NeedsLease = crate::arguments::enter;
-            hook cuDevicePrimaryCtxRetain: Charges = crate::contexts::retain_primary;
-            hook cuMemAlloc: Charges = crate::memory::alloc_v1;
-            hook cuMemAlloc_v2: Charges = crate::memory::alloc;
-            hook cuMemAllocPitch: Charges = crate::memory::alloc_pitch_v1;
-            hook cuMemAllocPitch_v2: Charges = crate::arguments::enter;
-            hook cuMemAllocManaged: Charges = crate::arguments::enter;
-            hook cuMemAllocAsync: Charges = crate::arguments::enter;
-            hook cuMemAllocAsync_ptsz: Charges = crate::arguments::enter;
-            hook cuMemAllocFromPoolAsync: Charges = crate::arguments::enter;
-            hook cuMemAllocFromPoolAsync_ptsz: Charges = crate::arguments::enter;
+            hook cuCtxCreate: NeedsLease;
+            hook cuCtxCreate_v2: NeedsLease;
+            hook cuCtxCreate_v3: NeedsLease;
+            hook cuCtxCreate_v4: NeedsLease;
+            hook cuDevicePrimaryCtxRetain: Charges;
+            hook cuMemAlloc: Charges;
+            hook cuMemAlloc_v2: Charges;
+            hook cuMemAllocPitch: Charges;
+            hook cuMemAllocPitch_v2: Charges;
+            hook cuMemAllocManaged: Charges;
+            hook cuMemAllocAsync: Charges;
+            hook cuMemAllocAsync_ptsz: Charges;
+            hook cuMemAllocFromPoolAsync: Charges;
+            hook cuMemAllocFromPoolAsync_ptsz: Charges;
 
-            hook cuArrayCreate: Charges = crate::arguments::enter;
-            hook cuArrayCreate_v2: Charges = crate::arguments::enter;
-            hook cuArray3DCreate: Charges = crate::arguments::enter;
-            hook cuArray3DCreate_v2: Charges = crate::arguments::enter;
-            hook cuMipmappedArrayCreate: Charges = crate::arguments::enter;
-            hook cuArrayDestroy: Frees = crate::arguments::enter;
-            hook cuMipmappedArrayDestroy: Frees = crate::arguments::enter;
-            hook cuMemCreate: NeedsLease = crate::arguments::enter;
-            hook cuMemRelease: Frees = crate::arguments::enter;
-            hook cuMemMap: Charges = crate::arguments::enter;
-            hook cuMemUnmap: Frees = crate::arguments::enter;
-            hook cuMemRetainAllocationHandle: Charges = crate::arguments::enter;
-            hook cuMemExportToShareableHandle: Charges = crate::arguments::enter;
-            hook cuMemImportFromShareableHandle: NeedsLease = crate::arguments::enter;
-            hook cuMemMapArrayAsync: Charges = crate::arguments::enter;
-            hook cuMemMapArrayAsync_ptsz: Charges = crate::arguments::enter;
-            hook cuGraphAddMemAllocNode: Charges = crate::arguments::enter;
-            hook cuGraphAddNode: Charges = crate::arguments::enter;
-            hook cuGraphAddNode_v2: Charges = crate::arguments::enter;
-            hook cuGraphAddNode_v3: Charges = crate::arguments::enter;
-            hook cuGraphInstantiate: Charges = crate::arguments::enter;
-            hook cuGraphInstantiate_v2: Charges = crate::arguments::enter;
-            hook cuGraphInstantiateWithFlags: Charges = crate::arguments::enter;
-            hook cuGraphInstantiateWithParams: Charges = crate::arguments::enter;
-            hook cuGraphInstantiateWithParams_ptsz: Charges = crate::arguments::enter;
-            hook cuGraphUpload: Charges = crate::arguments::enter;
-            hook cuGraphUpload_ptsz: Charges = crate::arguments::enter;
-            hook cuGraphExecDestroy: Frees = crate::arguments::enter;
-            hook cuDeviceGraphMemTrim: NeedsLease = crate::arguments::enter;
-            hook cuModuleLoad: Charges = crate::arguments::enter;
-            hook cuModuleLoadData: Charges = crate::arguments::enter;
-            hook cuModuleLoadDataEx: Charges = crate::arguments::enter;
-            hook cuModuleLoadFatBinary: Charges = crate::arguments::enter;
-            hook cuModuleUnload: Frees = crate::arguments::enter;
-            hook cuLibraryLoadData: NeedsLease = crate::arguments::enter;
-            hook cuLibraryLoadFromFile: NeedsLease = crate::arguments::enter;
-            hook cuLibraryUnload: Frees = crate::arguments::enter;
-            hook cuGreenCtxCreate: NeedsLease = crate::arguments::enter;
-            hook cuGreenCtxDestroy: Frees = crate::arguments::enter;
-            hook cuCtxSetLimit: Charges = crate::arguments::enter;
-            hook cuIpcGetMemHandle: Charges = crate::arguments::enter;
-            hook cuIpcOpenMemHandle: Charges = crate::arguments::enter;
-            hook cuIpcOpenMemHandle_v2: Charges = crate::arguments::enter;
-            hook cuIpcCloseMemHandle: Frees = crate::arguments::enter;
-            hook cuImportExternalMemory: NeedsLease = crate::arguments::enter;
-            hook cuDestroyExternalMemory: Frees = crate::arguments::enter;
+            hook cuArrayCreate: Charges;
+            hook cuArrayCreate_v2: Charges;
+            hook cuArray3DCreate: Charges;
+            hook cuArray3DCreate_v2: Charges;
+            hook cuMipmappedArrayCreate: Charges;
+            hook cuArrayDestroy: Frees;
+            hook cuMipmappedArrayDestroy: Frees;
+            hook cuMemCreate: NeedsLease;
+            hook cuMemRelease: Frees;
+            hook cuMemMap: Charges;
+            hook cuMemUnmap: Frees;
+            hook cuMemRetainAllocationHandle: Charges;
+            hook cuMemExportToShareableHandle: Charges;
+            hook cuMemImportFromShareableHandle: NeedsLease;
+            hook cuMemMapArrayAsync: Charges;
+            hook cuMemMapArrayAsync_ptsz: Charges;
+            hook cuGraphAddMemAllocNode: Charges;
+            hook cuGraphAddNode: Charges;
+            hook cuGraphAddNode_v2: Charges;
+            hook cuGraphAddNode_v3: Charges;
+            hook cuGraphInstantiate: Charges;
+            hook cuGraphInstantiate_v2: Charges;
+            hook cuGraphInstantiateWithFlags: Charges;
+            hook cuGraphInstantiateWithParams: Charges;
+            hook cuGraphInstantiateWithParams_ptsz: Charges;
+            hook cuGraphUpload: Charges;
+            hook cuGraphUpload_ptsz: Charges;
+            hook cuGraphExecDestroy: Frees;
+            hook cuDeviceGraphMemTrim: NeedsLease;
+            hook cuModuleLoad: Charges;
+            hook cuModuleLoadData: Charges;
+            hook cuModuleLoadDataEx: Charges;
+            hook cuModuleLoadFatBinary: Charges;
+            hook cuModuleUnload: Frees;
+            hook cuLibraryLoadData: NeedsLease;
+            hook cuLibraryLoadFromFile: NeedsLease;
+            hook cuLibraryUnload: Frees;
+            hook cuGreenCtxCreate: NeedsLease;
+            hook cuGreenCtxDestroy: Frees;
+            hook cuCtxSetLimit: Charges;
+            hook cuIpcGetMemHandle: Charges;
+            hook cuIpcOpenMemHandle: Charges;
+            hook cuIpcOpenMemHandle_v2: Charges;
+            hook cuIpcCloseMemHandle: Frees;
+            hook cuImportExternalMemory: NeedsLease;
+            hook cuDestroyExternalMemory: Frees;
 
-            hook cuCtxDestroy: Frees = crate::arguments::enter;
-            hook cuCtxDestroy_v2: Frees = crate::arguments::enter;
-            hook cuCtxDetach: Frees = crate::arguments::enter;
-            hook cuDevicePrimaryCtxRelease: Frees = crate::contexts::release_primary;
-            hook cuDevicePrimaryCtxRelease_v2: Frees = crate::contexts::release_primary_v2;
-            hook cuDevicePrimaryCtxReset: Frees = crate::contexts::reset_primary;
-            hook cuDevicePrimaryCtxReset_v2: Frees = crate::contexts::reset_primary_v2;
-            hook cuMemFree: Frees = crate::memory::free_v1;
-            hook cuMemFree_v2: Frees = crate::memory::free;
-            hook cuMemFreeAsync: Frees = crate::arguments::enter;
-            hook cuMemFreeAsync_ptsz: Frees = crate::arguments::enter;
-            hook cuMemPoolTrimTo: Frees = crate::arguments::enter;
-            hook cuMemPoolDestroy: Frees = crate::arguments::enter;
+            hook cuCtxDestroy: Frees;
+            hook cuCtxDestroy_v2: Frees;
+            hook cuCtxDetach: Frees;
+            hook cuDevicePrimaryCtxRelease: Frees;
+            hook cuDevicePrimaryCtxRelease_v2: Frees;
+            hook cuDevicePrimaryCtxReset: Frees;
+            hook cuDevicePrimaryCtxReset_v2: Frees;
+            hook cuMemFree: Frees;
+            hook cuMemFree_v2: Frees;
+            hook cuMemFreeAsync: Frees;
+            hook cuMemFreeAsync_ptsz: Frees;
+            hook cuMemPoolTrimTo: Frees;
+            hook cuMemPoolDestroy: Frees;
 
-            hook cuCtxSynchronize: Settles = crate::arguments::enter;
-            hook cuCtxSynchronize_v2: Settles = crate::arguments::enter;
-            hook cuStreamSynchronize: Settles = crate::arguments::enter;
-            hook cuStreamSynchronize_ptsz: Settles = crate::arguments::enter;
-            hook cuEventSynchronize: Settles = crate::arguments::enter;
+            hook cuCtxSynchronize: Settles;
+            hook cuCtxSynchronize_v2: Settles;
+            hook cuStreamSynchronize: Settles;
+            hook cuStreamSynchronize_ptsz: Settles;
+            hook cuEventSynchronize: Settles;
 
             launch cuLaunchKernel;
             launch cuLaunchKernel_ptsz;
@@ -266,32 +272,32 @@ macro_rules! for_each_row {
             launch cuLaunchGrid;
             launch cuLaunchGridAsync;
 
-            hook cuMemGetInfo: Views = crate::memory::info_v1;
-            hook cuMemGetInfo_v2: Views = crate::memory::info;
-            hook nvmlDeviceGetCount: Views = crate::nvml::count;
-            hook nvmlDeviceGetCount_v2: Views = crate::nvml::count_v2;
-            hook nvmlDeviceGetHandleByIndex: Views = crate::nvml::by_index;
-            hook nvmlDeviceGetHandleByIndex_v2: Views = crate::nvml::by_index_v2;
-            hook nvmlDeviceGetHandleByUUID: Views = crate::nvml::by_uuid;
-            hook nvmlDeviceGetHandleByUUIDV: Views = crate::nvml::by_uuid_structure;
-            hook nvmlDeviceGetHandleByPciBusId: Views = crate::nvml::by_bus_id;
-            hook nvmlDeviceGetHandleByPciBusId_v2: Views = crate::nvml::by_bus_id_v2;
-            hook nvmlDeviceGetHandleBySerial: Views = crate::nvml::by_serial;
-            hook nvmlDeviceGetMemoryInfo: Views = crate::nvml::memory;
-            hook nvmlDeviceGetMemoryInfo_v2: Views = crate::nvml::memory_v2;
-            hook nvmlDeviceGetComputeRunningProcesses: Views = crate::nvml::processes::computing;
-            hook nvmlDeviceGetComputeRunningProcesses_v2: Views = crate::nvml::processes::computing_v2;
-            hook nvmlDeviceGetComputeRunningProcesses_v3: Views = crate::nvml::processes::computing_v3;
-            hook nvmlDeviceGetGraphicsRunningProcesses: Views = crate::nvml::processes::drawing;
-            hook nvmlDeviceGetGraphicsRunningProcesses_v2: Views = crate::nvml::processes::drawing_v2;
-            hook nvmlDeviceGetGraphicsRunningProcesses_v3: Views = crate::nvml::processes::drawing_v3;
-            hook nvmlDeviceGetMPSComputeRunningProcesses: Views = crate::nvml::processes::served;
-            hook nvmlDeviceGetMPSComputeRunningProcesses_v2: Views = crate::nvml::processes::served_v2;
-            hook nvmlDeviceGetMPSComputeRunningProcesses_v3: Views = crate::nvml::processes::served_v3;
-            hook nvmlDeviceGetRunningProcessDetailList: Views = crate::nvml::processes::details;
-            hook nvmlDeviceGetProcessUtilization: Views = crate::nvml::processes::utilisation_of_processes;
-            hook nvmlDeviceGetProcessesUtilizationInfo: Views = crate::nvml::processes::utilisation_infos;
-            hook nvmlDeviceGetUtilizationRates: Views = crate::nvml::processes::utilisation;
+            hook cuMemGetInfo: Views;
+            hook cuMemGetInfo_v2: Views;
+            hook nvmlDeviceGetCount: Views;
+            hook nvmlDeviceGetCount_v2: Views;
+            hook nvmlDeviceGetHandleByIndex: Views;
+            hook nvmlDeviceGetHandleByIndex_v2: Views;
+            hook nvmlDeviceGetHandleByUUID: Views;
+            hook nvmlDeviceGetHandleByUUIDV: Views;
+            hook nvmlDeviceGetHandleByPciBusId: Views;
+            hook nvmlDeviceGetHandleByPciBusId_v2: Views;
+            hook nvmlDeviceGetHandleBySerial: Views;
+            hook nvmlDeviceGetMemoryInfo: Views;
+            hook nvmlDeviceGetMemoryInfo_v2: Views;
+            hook nvmlDeviceGetComputeRunningProcesses: Views;
+            hook nvmlDeviceGetComputeRunningProcesses_v2: Views;
+            hook nvmlDeviceGetComputeRunningProcesses_v3: Views;
+            hook nvmlDeviceGetGraphicsRunningProcesses: Views;
+            hook nvmlDeviceGetGraphicsRunningProcesses_v2: Views;
+            hook nvmlDeviceGetGraphicsRunningProcesses_v3: Views;
+            hook nvmlDeviceGetMPSComputeRunningProcesses: Views;
+            hook nvmlDeviceGetMPSComputeRunningProcesses_v2: Views;
+            hook nvmlDeviceGetMPSComputeRunningProcesses_v3: Views;
+            hook nvmlDeviceGetRunningProcessDetailList: Views;
+            hook nvmlDeviceGetProcessUtilization: Views;
+            hook nvmlDeviceGetProcessesUtilizationInfo: Views;
+            hook nvmlDeviceGetUtilizationRates: Views;
         }
     };
 }
@@ -320,7 +326,7 @@ macro_rules! class_of {
 }
 
 macro_rules! declare {
-    ($($kind:ident $name:ident $(: $class:ident = $hook:path)?;)*) => {
+    ($($kind:ident $name:ident $(: $class:ident)?;)*) => {
         /// An entry point that has a row; its number is the row's index.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]

@@ -4,7 +4,7 @@
 
 mod lab;
 
-use gpupool_shim::passes::Reason;
+use gpupool_shim::table::unhooked::Reason;
 use lab::every::{answers, every_name};
 use lab::{Lab, Link, simulated};
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_headers::{Flavour, Function, Headers, Release};
 use gpupool_shim::table::{Entry, since};
-use gpupool_shim::{names, passes};
+use gpupool_shim::table::{names, unhooked};
 
 /// Rows that no header declares: the loader's, and a per-thread form that `cuda.h` names in a macro only.
 const IN_NO_HEADER: [&str; 3] = ["dlsym", "dlvsym", "cuGetProcAddress_v2_ptsz"];
@@ -34,7 +34,7 @@ fn rows() -> BTreeSet<String> {
 
 #[test]
 fn every_name_of_the_headers_has_a_row_or_a_reason_for_having_none() {
-    let (rows, passing) = (rows(), passes::all().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
+    let (rows, passing) = (rows(), unhooked::all().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
     let without: BTreeSet<_> = passing.iter().cloned().collect();
     assert_eq!(without.len(), passing.len(), "some name has two reasons for having no row");
     let declared: BTreeSet<_> = driver_functions().into_keys().chain(nvml_functions()).collect();

@@ -8,8 +8,8 @@ mod lab;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use gpupool_shim::passes::Reason;
 use gpupool_shim::table::Entry;
+use gpupool_shim::table::unhooked::Reason;
 use lab::every::{answers, every_name};
 use lab::{Lab, Link, Running, finish, simulated};
 

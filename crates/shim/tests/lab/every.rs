@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use gpupool_shim::passes::{self, Reason};
 use gpupool_shim::table::Entry;
+use gpupool_shim::table::unhooked::{self, Reason};
 
 /// Every name with a row, and every name without one, with the reason.
 pub(crate) fn every_name() -> Vec<(String, Option<Reason>)> {
     let rows = Entry::all().map(|entry| (entry.name().to_str().unwrap().to_owned(), None));
     let rows = rows.filter(|(name, _)| name.starts_with("cu") || name.starts_with("nvml"));
     // Its answer is a text.
-    let others = passes::all().filter(|(name, _)| *name != "nvmlErrorString");
+    let others = unhooked::all().filter(|(name, _)| *name != "nvmlErrorString");
     rows.chain(others.map(|(name, reason)| (name.to_owned(), Some(reason)))).collect()
 }
 
