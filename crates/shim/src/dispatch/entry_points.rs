@@ -60,15 +60,20 @@ macro_rules! families {
     };
 }
 
-#[allow(non_snake_case, missing_docs, reason = "names are the driver's own; the table says what they are")]
+/// Every row's function, from wherever it is defined: one that is defined twice is ambiguous, and does not compile.
 mod functions {
+    pub(super) use super::families::*;
+    pub(super) use super::others::*;
+}
+
+#[allow(non_snake_case, missing_docs, reason = "names are the driver's own; the table says what they are")]
+mod others {
     use super::{Entry, for_each_binding, for_each_row};
     use crate::dispatch::resolver;
     use crate::hooks::{contexts, identity, memory, nvml};
 
     for_each_row!(unbound);
     for_each_binding!(bound);
-    pub(super) use super::families::*;
 }
 
 #[allow(non_snake_case, missing_docs, reason = "as above")]
