@@ -24,8 +24,8 @@ use crate::cards::watch::Watch;
 use crate::cards::{self, Cards, CardsError, Probe, Source};
 use crate::core_limit::meter::Meter;
 use crate::event::AgentEvent;
-use crate::journal::{Journal, JournalError};
 use crate::inquiry::Inquiries;
+use crate::journal::{Journal, JournalError};
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{self, ClusterError};
 use crate::lock::{Lock, LockError};
