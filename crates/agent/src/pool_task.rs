@@ -1,21 +1,20 @@
 //! The one task that owns the pool: it turns what happens into the pool's events, and the pool's decisions into
 //! records, messages, signals and pages.
 //!
-//! Every input is handled whole: first the pool and the books, then the journal (one write), and only then does
+//! Every input is handled whole: first the pool and the registry, then the journal (one write), and only then does
 //! anybody hear of it. So whatever a program was told, a restarted agent knows.
 
-mod accounting;
 mod cluster;
 mod connections;
 mod core;
 mod ending;
-mod input;
 mod processes;
 mod publish;
 mod requests;
 mod resume;
 mod seconds;
-pub(crate) mod status;
+mod status;
+mod usage_audit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,27 +27,26 @@ use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use zerocopy::IntoBytes as _;
 
-use crate::accounting::observe::Ledgers;
-use crate::books::{Books, Record, Use};
-use crate::cards::Cards;
-use crate::cgroup::Cgroups;
-use crate::control::SimulatedDriver;
+use crate::cards::{Cards, SimulatedDriver};
+use crate::clock::clock;
 use crate::core_limit::CoreLimits;
 use crate::core_limit::meter::Meter;
-use crate::identity::{Ancestry, Identify};
+use crate::event::{Accepted, AgentEvent, ConnectionId};
+use crate::identity::{Ancestry, Cgroups, Identify};
 use crate::journal::Journal;
+use crate::log::say;
 use crate::metrics::Counters;
 use crate::notice::Notice;
 use crate::pages::{LedgerFile, LimitsFile};
-use crate::peer::{self, Held};
+use crate::peer::{self, HeldProcess};
 use crate::procfs::{Proc, ProcessKey};
+use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
+use crate::usage_audit::observe::Ledgers;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use connections::ConnectionId;
 use connections::Connections;
 use ending::Stop;
-pub(crate) use input::{Accepted, Frame, Input};
 
 /// The journal is written anew when it has grown to this many bytes and to [`GROWTH`] times its last snapshot.
 const COMPACT_FROM: u64 = 1 << 20;
@@ -58,7 +56,7 @@ const GROWTH: u64 = 4;
 
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Setting {
+pub(crate) struct TaskSettings {
     /// The machine's name in the metrics.
     pub(crate) node: String,
     /// Set when the cards are simulated.
@@ -77,7 +75,7 @@ pub(crate) struct Setting {
     pub(crate) work_conserving: bool,
 }
 
-/// What is watched for the driver, and where it says what that shall be.
+/// What is watched for the pool's task, and where it says what that shall be.
 #[derive(Debug)]
 pub(crate) struct Watching {
     /// Ledgers that are held against NVML.
@@ -91,7 +89,7 @@ pub(crate) struct Watching {
 /// A process that is held by its pidfd.
 #[derive(Debug)]
 struct Member {
-    held: Held,
+    held: HeldProcess,
     connection: Option<ConnectionId>,
     /// It has asked for a card on this connection and was not answered yet. One question, one answer: a grant that
     /// nobody asked for would be taken for the answer to a later question.
@@ -123,11 +121,11 @@ enum Effect {
 
 /// The agent's state, and its only writer.
 #[derive(Debug)]
-pub(crate) struct Driver {
-    setting: Setting,
+pub(crate) struct PoolTask {
+    settings: TaskSettings,
     cards: Cards,
     pool: Pool,
-    books: Books,
+    registry: Registry,
     journal: Journal,
     snapshot_length: u64,
     journal_failed: bool,
@@ -143,7 +141,7 @@ pub(crate) struct Driver {
     waiting_since: BTreeMap<PodId, Timestamp>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
     ledgers: Ledgers,
-    check: accounting::Check,
+    check: usage_audit::Check,
     core_limits: CoreLimits,
     meter: Meter,
     counters: Counters,
@@ -155,10 +153,10 @@ pub(crate) struct Driver {
     watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
 }
 
-impl Driver {
+impl PoolTask {
     /// Takes up where the journal ends. Must be called inside the runtime: it begins to watch processes.
     pub(crate) fn new(
-        setting: Setting,
+        settings: TaskSettings,
         cards: Cards,
         journal: Journal,
         recovered: Recovered,
@@ -166,14 +164,14 @@ impl Driver {
         watching: Watching,
     ) -> Self {
         let Watching { ledgers, meter, exits } = watching;
-        let core_limits = CoreLimits::new(setting.work_conserving);
+        let core_limits = CoreLimits::new(settings.work_conserving);
         let proc = Proc::default();
-        let most_connections = setting.most_connections;
-        let mut driver = Self {
-            setting,
+        let most_connections = settings.most_connections;
+        let mut task = Self {
+            settings,
             cards,
             pool: recovered.pool,
-            books: recovered.books,
+            registry: recovered.registry,
             journal,
             snapshot_length: 0,
             journal_failed: false,
@@ -188,7 +186,7 @@ impl Driver {
             waiting_since: BTreeMap::new(),
             looks: BTreeMap::new(),
             ledgers,
-            check: accounting::Check::default(),
+            check: usage_audit::Check::default(),
             core_limits,
             meter,
             counters: Counters::default(),
@@ -198,24 +196,24 @@ impl Driver {
             exits,
             watchers: watch::Sender::default(),
         };
-        driver.take_up(qos);
-        driver.follow_core_limits();
-        driver
+        task.take_up(qos);
+        task.follow_core_limits();
+        task
     }
 
     /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
     pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
         let identity = Box::new(Cgroups::new(self.proc.clone()));
-        let mut driver = Self { identity, cluster: Some(cluster), ..self };
-        driver.publish_cards();
-        driver.repeat_notices();
-        driver
+        let mut task = Self { identity, cluster: Some(cluster), ..self };
+        task.publish_cards();
+        task.repeat_notices();
+        task
     }
 
     /// Handles one input and lets everybody know.
-    pub(crate) fn handle(&mut self, input: Input) {
-        match input {
-            Input::Connected { socket, user, held, accepted } => {
+    pub(crate) fn handle(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::Connected { socket, user, held, accepted } => {
                 let owner = self.identity.pod_of(held.key, Some(held.parent)).ok();
                 let unheard_of = owner.clone().filter(|pod| self.is_unheard_of(pod));
                 let may_ask = self.cluster.is_none() || owner.is_none();
@@ -223,21 +221,21 @@ impl Driver {
                 let id = self.connections.add(socket, user, held, owner);
                 let _ = accepted.send(id.map(|id| Accepted { id, unheard_of, may_ask }));
             }
-            Input::Frame { from, frame, done } => {
+            AgentEvent::Frame { from, frame, done } => {
                 self.frame(from, frame);
                 self.finish();
                 // Only now may the connection's next frame come.
                 let _ = done.send(());
                 return;
             }
-            Input::Request { from, request, answer } => self.request(from, request, answer),
-            Input::Watch { answer } => self.watch(answer),
-            Input::Rubbish { from } => self.rubbish(from),
-            Input::Closed { from } => self.closed(from),
-            Input::Metered(shares) => self.metered(&shares),
-            Input::Looked(observation) => self.observed(observation),
-            Input::Pods(news) => self.pods_changed(news),
-            Input::Starting { pod, answer } => {
+            AgentEvent::Request { from, request, answer } => self.request(from, request, answer),
+            AgentEvent::Watch { answer } => self.watch(answer),
+            AgentEvent::Rubbish { from } => self.rubbish(from),
+            AgentEvent::Closed { from } => self.closed(from),
+            AgentEvent::Metered(shares) => self.metered(&shares),
+            AgentEvent::Looked(observation) => self.observed(observation),
+            AgentEvent::Pods(news) => self.pods_changed(news),
+            AgentEvent::Starting { pod, answer } => {
                 let place = self.present(pod);
                 // A container starts only once its pod's place is in the journal.
                 self.finish();
@@ -245,8 +243,8 @@ impl Driver {
                 let _ = answer.send(place);
                 return;
             }
-            Input::Sharing { policy, qos } => self.sharing_changed(policy, qos),
-            Input::Scrape { answer } => {
+            AgentEvent::Sharing { policy, qos } => self.sharing_changed(policy, qos),
+            AgentEvent::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());
                 return;
@@ -265,7 +263,7 @@ impl Driver {
     pub(crate) fn tick(&mut self, second: bool) {
         let now = clock();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.told(&Event::Tick);
+            self.apply(&Event::Tick);
         }
         if second {
             self.every_second(now);
@@ -299,23 +297,22 @@ impl Driver {
         Ok(())
     }
 
-    /// [`Self::step`] for events that the pool refuses only when agent and pool disagree: that is a defect, and
-    /// said where somebody may see it.
-    fn told(&mut self, event: &Event) {
+    /// Applies an event that must succeed; a refusal is a bug, logged and counted.
+    fn apply(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
             say(&format!("the pool does not accept {event:?}: {refusal}"));
             self.counters.disagreements.inc();
         }
     }
 
-    /// Notes a change of the books.
+    /// Notes a change of the registry.
     fn record(&mut self, record: Record) {
-        self.books.apply(&record);
+        self.registry.apply(&record);
         self.records.push(record);
     }
 
     fn decided(&mut self, action: Action) {
-        self.books.decided(&action);
+        self.registry.decided(&action);
         match action {
             Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
             Action::Preempted { victim, beneficiary, card } => {
@@ -359,7 +356,7 @@ impl Driver {
             files.submitted = now;
             files.idle = false;
         }
-        let holders = self.books.members_using(pod, Use::Holding);
+        let holders = self.registry.members_using(pod, CardUse::Holding);
         if holders.is_empty() {
             self.unclaimed.push((pod.clone(), lease));
         }
@@ -378,7 +375,7 @@ impl Driver {
     }
 
     fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
-        for to in self.books.members_using(pod, Use::Holding) {
+        for to in self.registry.members_using(pod, CardUse::Holding) {
             self.effects.push(Effect::Signal { to, signal });
         }
     }
@@ -386,7 +383,7 @@ impl Driver {
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
         while let Some((pod, lease)) = self.unclaimed.pop() {
-            self.told(&Event::Released { pod, lease });
+            self.apply(&Event::Released { pod, lease });
         }
         let changed = !self.records.is_empty();
         if changed {
@@ -457,8 +454,8 @@ impl Driver {
 
     /// Puts everything that holds into the place of the journal.
     fn write_snapshot(&mut self) {
-        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.setting.boot.clone() };
-        match self.journal.replace(&[opened, self.books.snapshot(self.pool.snapshot())]) {
+        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.settings.boot.clone() };
+        match self.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
             Ok(()) => {
                 self.snapshot_length = self.journal.length();
                 self.journal_failed = false;
@@ -475,18 +472,4 @@ impl Driver {
     fn card_name(&self, card: &CardUuid) -> String {
         self.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
     }
-}
-
-/// Milliseconds since the machine started, time asleep included.
-pub(crate) fn clock() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Timestamp(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
-}
-
-/// One line for whoever reads the agent's standard error.
-pub(crate) fn say(line: &str) {
-    use std::io::Write as _;
-    // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "gpupool agent: {line}");
 }

@@ -10,7 +10,8 @@ use gpupool_core::pool::PodId;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio_seqpacket::UnixSeqpacket;
 
-use crate::peer::Held;
+use crate::event::ConnectionId;
+use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 
 /// Connections of one process: its own, and a few for what it does in between.
@@ -24,10 +25,6 @@ const PER_USER: usize = 512;
 
 /// Most descriptors of one message.
 const DESCRIPTORS: usize = 3;
-
-/// A connection for as long as the agent lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(u64);
 
 /// Whose share of the connections one takes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +41,7 @@ pub(super) struct Connection {
     pub(super) user: u32,
     pub(super) key: ProcessKey,
     /// The caller, until a pod's or a process's entry takes it over.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldProcess>,
     /// It has said hello.
     pub(super) introduced: bool,
     /// The pod that its caller was found to belong to when it connected.
@@ -71,7 +68,7 @@ impl Connections {
         &mut self,
         socket: Arc<UnixSeqpacket>,
         user: u32,
-        held: Held,
+        held: HeldProcess,
         pod: Option<PodId>,
     ) -> Option<ConnectionId> {
         let connection = Connection { socket, user, key: held.key, held: Some(held), introduced: false, pod };
