@@ -8,12 +8,11 @@ use gpupool_core::pool::{self, PodId, Policy, Qos};
 use gpupool_wire::CardUuid;
 use gpupool_wire::message::Hello;
 use tokio::sync::{oneshot, watch};
-use tokio_seqpacket::UnixSeqpacket;
 
 use crate::admin_api::{Reply, Request};
 use crate::core_limit::meter::Shares;
+use crate::environment::{PeerSocket, ProcessHandle};
 use crate::metrics::Scrape;
-use crate::peer::HeldProcess;
 use crate::pod::{PodNews, PodOnNode, Rejection};
 use crate::usage_audit::observe::Observation;
 
@@ -27,11 +26,11 @@ pub(crate) enum AgentEvent {
     /// Somebody connected.
     Connected {
         /// The agent's end.
-        socket: Arc<UnixSeqpacket>,
+        socket: Arc<dyn PeerSocket>,
         /// The caller's user.
         user: u32,
         /// The caller.
-        held: HeldProcess,
+        held: Box<dyn ProcessHandle>,
         /// How it was taken in, or nothing when there are too many.
         accepted: oneshot::Sender<Option<Accepted>>,
     },

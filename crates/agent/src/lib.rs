@@ -27,6 +27,8 @@ mod metrics;
 pub mod admin_api;
 mod restart;
 
+mod environment;
+
 mod registry;
 mod usage_audit;
 

@@ -24,25 +24,20 @@ use gpupool_core::pool::{
 };
 use gpupool_wire::message::{Granted, RefusalReason, Refused, Welcome};
 use rustix::process::Signal;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use zerocopy::IntoBytes as _;
 
 use crate::cards::{Cards, SimulatedDriver};
-use crate::clock::clock;
 use crate::core_limit::CoreLimits;
-use crate::core_limit::meter::Meter;
+use crate::environment::{Environment, ProcessHandle};
 use crate::event::{Accepted, AgentEvent, ConnectionId};
-use crate::identity::{Ancestry, Cgroups, Identify};
-use crate::journal::Journal;
 use crate::log::say;
 use crate::metrics::Counters;
 use crate::notice::Notice;
 use crate::pages::{LedgerFile, LimitsFile};
-use crate::peer::{self, HeldProcess};
-use crate::procfs::{Proc, ProcessKey};
+use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
-use crate::usage_audit::observe::Ledgers;
 
 pub(crate) use cluster::Cluster;
 use connections::Connections;
@@ -75,21 +70,10 @@ pub(crate) struct TaskSettings {
     pub(crate) work_conserving: bool,
 }
 
-/// What is watched for the pool's task, and where it says what that shall be.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    /// Ledgers that are held against NVML.
-    pub(crate) ledgers: Ledgers,
-    /// Cards whose use by each process matters.
-    pub(crate) meter: Meter,
-    /// Told of processes that ended.
-    pub(crate) exits: mpsc::UnboundedSender<ProcessKey>,
-}
-
 /// A process that is held by its pidfd.
 #[derive(Debug)]
 struct Member {
-    held: HeldProcess,
+    held: Box<dyn ProcessHandle>,
     connection: Option<ConnectionId>,
     /// It has asked for a card on this connection and was not answered yet. One question, one answer: a grant that
     /// nobody asked for would be taken for the answer to a later question.
@@ -123,14 +107,12 @@ enum Effect {
 #[derive(Debug)]
 pub(crate) struct PoolTask {
     settings: TaskSettings,
+    environment: Environment,
     cards: Cards,
     pool: Pool,
     registry: Registry,
-    journal: Journal,
     snapshot_length: u64,
     journal_failed: bool,
-    proc: Proc,
-    identity: Box<dyn Identify>,
     /// Set on a node of a cluster.
     cluster: Option<Cluster>,
     members: BTreeMap<ProcessKey, Member>,
@@ -140,16 +122,13 @@ pub(crate) struct PoolTask {
     stops: BTreeMap<PodId, Stop>,
     waiting_since: BTreeMap<PodId, Timestamp>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
-    ledgers: Ledgers,
     check: usage_audit::Check,
     core_limits: CoreLimits,
-    meter: Meter,
     counters: Counters,
     records: Vec<Record>,
     effects: Vec<Effect>,
     /// Leases granted to pods of which nobody waits any more.
     unclaimed: Vec<(PodId, LeaseId)>,
-    exits: mpsc::UnboundedSender<ProcessKey>,
     watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
 }
 
@@ -157,27 +136,22 @@ impl PoolTask {
     /// Takes up where the journal ends. Must be called inside the runtime: it begins to watch processes.
     pub(crate) fn new(
         settings: TaskSettings,
+        environment: Environment,
         cards: Cards,
-        journal: Journal,
         recovered: Recovered,
         qos: Qos,
-        watching: Watching,
     ) -> Self {
-        let Watching { ledgers, meter, exits } = watching;
         let core_limits = CoreLimits::new(settings.work_conserving);
-        let proc = Proc::default();
         let most_connections = settings.most_connections;
         let mut task = Self {
             settings,
+            environment,
             cards,
             pool: recovered.pool,
             registry: recovered.registry,
-            journal,
             snapshot_length: 0,
             journal_failed: false,
-            identity: Box::new(Ancestry::new(proc.clone())),
             cluster: None,
-            proc,
             members: BTreeMap::new(),
             runs: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -185,15 +159,12 @@ impl PoolTask {
             stops: BTreeMap::new(),
             waiting_since: BTreeMap::new(),
             looks: BTreeMap::new(),
-            ledgers,
             check: usage_audit::Check::default(),
             core_limits,
-            meter,
             counters: Counters::default(),
             records: Vec::new(),
             effects: Vec::new(),
             unclaimed: Vec::new(),
-            exits,
             watchers: watch::Sender::default(),
         };
         task.take_up(qos);
@@ -201,10 +172,9 @@ impl PoolTask {
         task
     }
 
-    /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
+    /// Serves a node of a cluster from now on: pods come from its API server.
     pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
-        let identity = Box::new(Cgroups::new(self.proc.clone()));
-        let mut task = Self { identity, cluster: Some(cluster), ..self };
+        let mut task = Self { cluster: Some(cluster), ..self };
         task.publish_cards();
         task.repeat_notices();
         task
@@ -214,7 +184,7 @@ impl PoolTask {
     pub(crate) fn handle(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Connected { socket, user, held, accepted } => {
-                let owner = self.identity.pod_of(held.key, Some(held.parent)).ok();
+                let owner = self.environment.identity.pod_of(held.key(), Some(held.parent())).ok();
                 let unheard_of = owner.clone().filter(|pod| self.is_unheard_of(pod));
                 let may_ask = self.cluster.is_none() || owner.is_none();
                 // The task that asked has ended when nobody listens; its connection is closed below then.
@@ -261,7 +231,7 @@ impl PoolTask {
 
     /// Time has passed: a second since this was last said, or less.
     pub(crate) fn tick(&mut self, second: bool) {
-        let now = clock();
+        let now = self.now();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(&Event::Tick);
         }
@@ -274,7 +244,7 @@ impl PoolTask {
 
     /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
     pub(crate) fn patience(&self) -> u64 {
-        let now = clock();
+        let now = self.now();
         let deadlines =
             self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
         deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
@@ -286,9 +256,13 @@ impl PoolTask {
         self.write_snapshot();
     }
 
+    fn now(&self) -> Timestamp {
+        self.environment.clock.now()
+    }
+
     /// Tells the pool what happened, and notes its decisions.
     fn step(&mut self, event: &Event) -> Result<(), Refusal> {
-        let at = clock();
+        let at = self.now();
         let actions = self.pool.step(at, event.clone())?;
         self.records.push(Record::Step { at, event: event.clone() });
         for action in actions {
@@ -322,7 +296,7 @@ impl PoolTask {
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
-                let grace = kill_at - clock();
+                let grace = kill_at - self.now();
                 let why = self.readable(&why.to_string());
                 say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::TERM);
@@ -349,7 +323,7 @@ impl PoolTask {
     }
 
     fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
-        let now = clock();
+        let now = self.now();
         let since = self.waiting_since.remove(pod).unwrap_or(now);
         self.counters.admitted(now - since);
         if let Some(files) = self.files.get_mut(pod) {
@@ -421,7 +395,7 @@ impl PoolTask {
             }
             Effect::Signal { to, signal } => {
                 let Some(member) = self.members.get(&to) else { return };
-                if let Err(failure) = peer::signal_by(&member.held.pidfd, signal) {
+                if let Err(failure) = member.held.signal(signal) {
                     say(&format!("cannot send a signal to process {}: {failure}", to.pid));
                 }
             }
@@ -442,10 +416,10 @@ impl PoolTask {
             return;
         }
         let records = std::mem::take(&mut self.records);
-        let grown = self.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
+        let grown = self.environment.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
         if self.journal_failed || grown {
             self.write_snapshot();
-        } else if let Err(failure) = self.journal.append(&records) {
+        } else if let Err(failure) = self.environment.journal.append(&records) {
             self.counters.journal_failures.inc();
             self.journal_failed = true;
             say(&format!("{failure}; an agent started now would not know the latest changes"));
@@ -455,9 +429,9 @@ impl PoolTask {
     /// Puts everything that holds into the place of the journal.
     fn write_snapshot(&mut self) {
         let opened = Record::Opened { version: crate::restart::VERSION, boot: self.settings.boot.clone() };
-        match self.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
+        match self.environment.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
             Ok(()) => {
-                self.snapshot_length = self.journal.length();
+                self.snapshot_length = self.environment.journal.length();
                 self.journal_failed = false;
             }
             Err(failure) => {

@@ -22,8 +22,11 @@ use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 use crate::admin_api::policy_name;
 use crate::cards::watch::Watch;
 use crate::cards::{self, Cards, CardsError, Probe, Source};
+use crate::clock::BootClock;
 use crate::core_limit::meter::Meter;
+use crate::environment::Environment;
 use crate::event::AgentEvent;
+use crate::identity::{Ancestry, Cgroups, Identify};
 use crate::inquiry::Inquiries;
 use crate::journal::{Journal, JournalError};
 #[cfg(feature = "kubernetes")]
@@ -32,7 +35,7 @@ use crate::lock::{Lock, LockError};
 use crate::log::say;
 use crate::metrics::{self, Scrape};
 use crate::peer::{self, HeldProcess};
-use crate::pool_task::{Cluster, PoolTask, TaskSettings, Watching};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
 use crate::restart::{self, RestartError};
@@ -85,6 +88,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What of these the pool's task needs.
+    fn of_task(&self, boot: String, most_connections: usize) -> TaskSettings {
+        TaskSettings {
+            node: self.node.clone(),
+            simulated: self.source.simulated.clone(),
+            user: self.surroundings.user,
+            boot,
+            most_connections,
+            device_metrics: self.device_metrics,
+            evict_unaccounted: self.evict_unaccounted,
+            work_conserving: self.work_conserving,
+        }
+    }
+
     fn simulated_state(&self) -> PathBuf {
         self.source.simulated.as_ref().map_or_else(PathBuf::new, |simulated| simulated.state.clone())
     }
@@ -191,16 +208,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let cards = Cards::new(&probe, &indices)?;
     let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;
     let (journal, recovered) = open_journal(&settings, &cards, &boot)?;
-    let setting = TaskSettings {
-        node: settings.node.clone(),
-        simulated: settings.source.simulated.clone(),
-        user: settings.surroundings.user,
-        boot,
-        most_connections,
-        device_metrics: settings.device_metrics,
-        evict_unaccounted: settings.evict_unaccounted,
-        work_conserving: settings.work_conserving,
-    };
+    let setting = settings.of_task(boot, most_connections);
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
     let told = inbox.clone();
@@ -229,7 +237,8 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         }
         None => settings.qos,
     };
-    let task = PoolTask::new(setting, cards, journal, recovered, qos, Watching { ledgers, meter, exits });
+    let environment = environment(cluster.is_some(), journal, meter, ledgers, exits);
+    let task = PoolTask::new(setting, environment, cards, recovered, qos);
     let task = match cluster {
         Some(cluster) => task.in_cluster(cluster),
         None => task,
@@ -243,6 +252,28 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let _ = std::fs::remove_file(&socket);
     say("stopped; programs that hold cards go on");
     Ok(())
+}
+
+/// The machine, as the pool's task sees it.
+fn environment(
+    in_cluster: bool,
+    journal: Journal,
+    meter: Meter,
+    ledgers: Ledgers,
+    exits: mpsc::UnboundedSender<ProcessKey>,
+) -> Environment {
+    let proc = Proc::default();
+    let identity: Box<dyn Identify> =
+        if in_cluster { Box::new(Cgroups::new(proc.clone())) } else { Box::new(Ancestry::new(proc.clone())) };
+    Environment {
+        clock: Box::new(BootClock),
+        journal: Box::new(journal),
+        processes: Box::new(proc),
+        identity,
+        meter: Box::new(meter),
+        ledgers,
+        exits,
+    }
 }
 
 /// The machine's cards. On a cluster's node their driver may be installed after the agent, or never.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use gpupool_core::pool::PodId;
 
 use super::PoolTask;
-use crate::clock::clock;
 use crate::core_limit::meter::Shares;
 use crate::core_limit::{CoreReading, Holder};
 
@@ -18,12 +17,12 @@ impl PoolTask {
             core: lease.limits.core,
         });
         let cards = self.core_limits.follow(&holders.collect::<Vec<_>>());
-        self.meter.read_cards(cards);
+        self.environment.meter.read_cards(cards);
     }
 
     /// NVML was asked who used how much of a card.
     pub(super) fn metered(&mut self, shares: &[Shares]) {
-        let at = Duration::from_millis(clock().0);
+        let at = Duration::from_millis(self.now().0);
         let pods: Vec<(PodId, Option<f64>)> = self
             .core_limits
             .pods()

@@ -12,9 +12,8 @@ use tokio::sync::oneshot;
 use super::PoolTask;
 use super::requests::refused;
 use crate::admin_api::{RefusalReason, Reply, Stopped};
-use crate::clock::clock;
+use crate::environment::ProcessHandle;
 use crate::event::ConnectionId;
-use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Record};
 
@@ -24,7 +23,7 @@ const AGAIN: Millis = Millis(100);
 /// A pod that is being stopped.
 #[derive(Debug)]
 pub(super) struct Stop {
-    targets: Vec<HeldProcess>,
+    targets: Vec<Box<dyn ProcessHandle>>,
     told: BTreeSet<ProcessKey>,
     killed: BTreeSet<ProcessKey>,
     next_kill: Timestamp,
@@ -81,17 +80,17 @@ impl PoolTask {
             targets: Vec::new(),
             told: BTreeSet::new(),
             killed: BTreeSet::new(),
-            next_kill: clock() + self.pool.qos().grace,
+            next_kill: self.now() + self.pool.qos().grace,
             answers: Vec::new(),
         };
         self.find_targets(pod, &mut stop);
         for target in &stop.targets {
             // The pool's own word to the holders is on its way.
-            if !holders.contains(&target.key) {
+            if !holders.contains(&target.key()) {
                 // It may end this moment by itself.
                 let _ = target.signal(Signal::TERM);
             }
-            stop.told.insert(target.key);
+            stop.told.insert(target.key());
         }
         self.stops.insert(pod.clone(), stop);
     }
@@ -105,7 +104,7 @@ impl PoolTask {
             self.find_targets(&pod, &mut stop);
             for target in &stop.targets {
                 if target.signal(Signal::KILL).unwrap_or(false) {
-                    stop.killed.insert(target.key);
+                    stop.killed.insert(target.key());
                 }
             }
             stop.next_kill = now + AGAIN;
@@ -117,7 +116,7 @@ impl PoolTask {
     /// A process has ended that may have been one of those to stop.
     pub(super) fn target_ended(&mut self, key: ProcessKey) {
         for stop in self.stops.values_mut() {
-            stop.targets.retain(|target| target.key != key);
+            stop.targets.retain(|target| target.key() != key);
         }
         self.conclude_stops();
     }
@@ -142,16 +141,16 @@ impl PoolTask {
         let mut keys: BTreeSet<ProcessKey> = self.registry.members_of(pod).into_iter().collect();
         let roots: Vec<ProcessKey> = run.into_iter().chain(keys.iter().copied()).collect();
         for root in roots {
-            keys.extend(self.proc.descendants(root));
+            keys.extend(self.environment.processes.descendants(root));
         }
         // `gpupool run` ends with its command; alone it has not started one yet, or is stuck.
         if keys.is_empty() {
             keys.extend(run);
         }
-        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key).collect();
+        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key()).collect();
         for key in keys.difference(&known) {
-            let Ok(held) = HeldProcess::by_key(&self.proc, *key) else { continue };
-            if held.watch_exit(self.exits.clone()).is_ok() {
+            let Ok(held) = self.environment.processes.hold(*key) else { continue };
+            if held.watch_exit(self.environment.exits.clone()).is_ok() {
                 stop.targets.push(held);
             }
         }

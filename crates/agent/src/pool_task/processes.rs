@@ -13,11 +13,10 @@ use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, RefusalReason};
 
 use super::{Effect, Member, PodFiles, PoolTask};
-use crate::clock::clock;
+use crate::environment::ProcessHandle;
 use crate::event::{ConnectionId, Frame};
 use crate::log::say;
 use crate::pages::{LedgerFile, LimitsFile};
-use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Process, Record};
 
@@ -66,6 +65,7 @@ impl PoolTask {
         let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
             None => self
+                .environment
                 .identity
                 .pod_of(key, None)
                 .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
@@ -158,7 +158,7 @@ impl PoolTask {
         let Some(held) = held else {
             return Err(ProgramRefusal(RefusalReason::Malformed, "a second hello".to_owned()));
         };
-        let watched = held.watch_exit(self.exits.clone());
+        let watched = held.watch_exit(self.environment.exits.clone());
         watched.map_err(|failure| {
             ProgramRefusal(
                 RefusalReason::Other,
@@ -169,7 +169,7 @@ impl PoolTask {
             self.assign_slot(pod, slot);
         }
         self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
-        self.identity.learn(key, pod);
+        self.environment.identity.learn(key, pod);
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
         let process = Process { pod: pod.clone(), slot, using: CardUse::Nothing, card };
         self.record(Record::Process { key, process });
@@ -198,7 +198,7 @@ impl PoolTask {
             ));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
-        let confirm_by = (process.using != CardUse::Nothing).then(|| clock() + CONFIRM_WITHIN);
+        let confirm_by = (process.using != CardUse::Nothing).then(|| self.now() + CONFIRM_WITHIN);
         let member = Member {
             connection: Some(from),
             asked: false,
@@ -343,7 +343,7 @@ impl PoolTask {
 
     /// A process has ended. It may be a program, a `gpupool run`, or somebody that is being stopped.
     pub(super) fn process_ended(&mut self, key: ProcessKey) {
-        self.identity.forget(key);
+        self.environment.identity.forget(key);
         if let Some(connection) = self.members.remove(&key).and_then(|member| member.connection) {
             self.connections.cut(connection);
         }
@@ -382,10 +382,11 @@ impl PoolTask {
         let Some(connection) = self.connections.remove(id) else { return };
         let waits =
             self.registry.process(connection.key).is_some_and(|process| process.using == CardUse::Waiting);
+        let confirm_by = waits.then(|| self.now() + CONFIRM_WITHIN);
         let Some(member) = self.members.get_mut(&connection.key) else { return };
         if member.connection == Some(id) {
             member.connection = None;
-            member.confirm_by = waits.then(|| clock() + CONFIRM_WITHIN);
+            member.confirm_by = confirm_by;
         }
     }
 
@@ -416,10 +417,14 @@ impl PoolTask {
     }
 
     /// Holds a process of an earlier agent again.
-    pub(super) fn hold_again(&mut self, key: ProcessKey, held: HeldProcess) -> std::io::Result<()> {
-        held.watch_exit(self.exits.clone())?;
+    pub(super) fn hold_again(
+        &mut self,
+        key: ProcessKey,
+        held: Box<dyn ProcessHandle>,
+    ) -> std::io::Result<()> {
+        held.watch_exit(self.environment.exits.clone())?;
         let waits = self.registry.process(key).is_some_and(|process| process.using == CardUse::Waiting);
-        let confirm_by = waits.then(|| clock() + CONFIRM_AFTER_RESTART);
+        let confirm_by = waits.then(|| self.now() + CONFIRM_AFTER_RESTART);
         self.members.insert(key, Member { held, connection: None, asked: false, confirm_by });
         Ok(())
     }
@@ -462,7 +467,8 @@ impl PoolTask {
             Entry::Occupied(files) => Ok(files.into_mut()),
             Entry::Vacant(place) => {
                 let limits = LimitsFile::create(limits)?;
-                Ok(place.insert(PodFiles { limits, ledger: None, submitted: clock(), idle: false }))
+                let submitted = self.environment.clock.now();
+                Ok(place.insert(PodFiles { limits, ledger: None, submitted, idle: false }))
             }
         }
     }

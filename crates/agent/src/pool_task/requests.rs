@@ -73,7 +73,7 @@ impl PoolTask {
             return refused(RefusalReason::Name, sentence);
         }
         let watched = match self.connections.get_mut(from).and_then(|connection| connection.held.take()) {
-            Some(held) => held.watch_exit(self.exits.clone()),
+            Some(held) => held.watch_exit(self.environment.exits.clone()),
             None => return refused(RefusalReason::Other, "this connection is a program's".to_owned()),
         };
         if let Err(failure) = watched {
@@ -85,7 +85,7 @@ impl PoolTask {
         if let Err(refusal) = self.step(&Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }
-        self.identity.learn(key, &pod);
+        self.environment.identity.learn(key, &pod);
         self.runs.insert(key, pod.clone());
         let entry = PodEntry { run: Some(key), reference: None, user, ledger: None, stopping: false };
         self.record(Record::Pod { pod: pod.clone(), entry });

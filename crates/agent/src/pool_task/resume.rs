@@ -1,18 +1,14 @@
 //! Taking up where an earlier agent stopped: who still lives is held again, who died meanwhile is released, and the
 //! cards and settings are those of today.
 
-use std::fs::OpenOptions;
-
 use gpupool_core::pool::{Card, Event, PodId, Qos};
 use rustix::process::Signal;
 
 use super::PoolTask;
 use crate::log::say;
 use crate::pages::LedgerFile;
-use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::registry::PodEntry;
-use crate::shared_memory;
 
 impl PoolTask {
     /// Brings what the journal said up to date, and writes it down anew.
@@ -45,9 +41,9 @@ impl PoolTask {
             self.registry.pods().filter_map(|(pod, entry)| Some((entry.run?, pod.clone()))).collect();
         let mut ended = Vec::new();
         for (key, pod) in runs {
-            let held = HeldProcess::by_key(&self.proc, key);
-            match held.map(|held| held.watch_exit(self.exits.clone())) {
-                Ok(Ok(())) => self.identity.learn(key, &pod),
+            let held = self.environment.processes.hold(key);
+            match held.map(|held| held.watch_exit(self.environment.exits.clone())) {
+                Ok(Ok(())) => self.environment.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
             self.runs.insert(key, pod);
@@ -61,9 +57,9 @@ impl PoolTask {
             self.registry.processes().map(|(key, process)| (key, process.pod.clone())).collect();
         let mut ended = Vec::new();
         for (key, pod) in processes {
-            let held = HeldProcess::by_key(&self.proc, key);
+            let held = self.environment.processes.hold(key);
             match held.map(|held| self.hold_again(key, held)) {
-                Ok(Ok(())) => self.identity.learn(key, &pod),
+                Ok(Ok(())) => self.environment.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
         }
@@ -75,14 +71,8 @@ impl PoolTask {
     fn find_ledger(&mut self, pod: &PodId) {
         let Some(made) = self.registry.pod(pod).and_then(|entry| entry.ledger) else { return };
         for key in self.registry.members_of(pod) {
-            let paths = self.proc.descriptors(key.pid);
-            let path =
-                paths.into_iter().find(|path| shared_memory::inode_at(path).is_ok_and(|inode| inode == made));
-            let Some(file) = path.and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok())
-            else {
-                continue;
-            };
-            match self.adopt_ledger(pod, LedgerFile::adopt(file.into(), made)) {
+            let Some(file) = self.environment.processes.open_descriptor(key.pid, made) else { continue };
+            match self.adopt_ledger(pod, LedgerFile::adopt(file, made)) {
                 Ok(()) => return,
                 Err(failure) => say(&format!("the ledger of {pod} cannot be taken back: {failure}")),
             }

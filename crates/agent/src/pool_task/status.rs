@@ -5,13 +5,12 @@ use gpupool_core::pool::{LeaseView, Millis, PodId, Timestamp};
 use super::PoolTask;
 use super::publish::share_of;
 use crate::admin_api::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
-use crate::clock::clock;
 use crate::metrics::{CardSample, PodSample, Scrape};
 
 impl PoolTask {
     /// How things stand now.
     pub(super) fn status(&self) -> Status {
-        let now = clock();
+        let now = self.now();
         let qos = self.pool.qos();
         Status {
             version: 1,
@@ -115,7 +114,7 @@ impl PoolTask {
 
     /// Everything the metrics page says.
     pub(super) fn scrape(&self) -> Scrape {
-        let now = clock();
+        let now = self.now();
         let pod = |view: gpupool_core::pool::PodView<'_>| PodSample {
             reference: self.registry.pod(view.pod).and_then(|entry| entry.reference.clone()),
             id: view.pod.to_string(),

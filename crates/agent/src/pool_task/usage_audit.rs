@@ -14,9 +14,8 @@ use rustix::process::Signal;
 use super::PoolTask;
 use super::publish::share_of;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
-use crate::clock::clock;
+use crate::environment::ProcessHandle;
 use crate::log::say;
-use crate::peer::HeldProcess;
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Sighting};
 use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
@@ -35,7 +34,7 @@ pub(super) struct Check {
 /// A pod whose GPU processes are being ended.
 #[derive(Debug)]
 struct Eviction {
-    targets: Vec<HeldProcess>,
+    targets: Vec<Box<dyn ProcessHandle>>,
     kill_at: Timestamp,
 }
 
@@ -60,7 +59,7 @@ impl PoolTask {
         self.check.readings = readings.into_iter().map(|reading| (reading.pod.clone(), reading)).collect();
         self.check.strangers = strangers;
         let ledgers = self.files.iter().filter_map(|(pod, files)| Some((pod.clone(), files.ledger.clone()?)));
-        self.ledgers.replace(ledgers.collect());
+        self.environment.ledgers.replace(ledgers.collect());
     }
 
     /// Sorts what was seen by pod.
@@ -122,7 +121,7 @@ impl PoolTask {
             let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
             return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
         }
-        match self.identity.pod_of(sighting.key, None) {
+        match self.environment.identity.pod_of(sighting.key, None) {
             // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
             Ok(pod) if self.registry.pod(&pod).is_some() => Owner::NotHeld(pod),
             _ => Owner::Stranger,
@@ -163,13 +162,13 @@ impl PoolTask {
         let mut targets = Vec::new();
         for key in keys {
             // One that has ended meanwhile needs no signal.
-            let Ok(held) = HeldProcess::by_key(&self.proc, key) else { continue };
+            let Ok(held) = self.environment.processes.hold(key) else { continue };
             if let Err(failure) = held.signal(Signal::TERM) {
                 say(&format!("cannot send a signal to process {}: {failure}", key.pid));
             }
             targets.push(held);
         }
-        let kill_at = clock() + self.pool.qos().grace;
+        let kill_at = self.now() + self.pool.qos().grace;
         self.check.evictions.insert(pod.clone(), Eviction { targets, kill_at });
     }
 

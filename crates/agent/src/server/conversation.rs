@@ -38,7 +38,8 @@ pub(super) async fn converse(
     // A caller that can't be known has ended, or is outside the agent's view: either way there is nobody to serve.
     let Ok((user, held)) = super::introduce(&socket) else { return };
     let (accepted, id) = oneshot::channel();
-    let connected = AgentEvent::Connected { socket: Arc::clone(&socket), user, held, accepted };
+    let connected =
+        AgentEvent::Connected { socket: Arc::clone(&socket) as _, user, held: Box::new(held), accepted };
     if inbox.send(connected).await.is_err() {
         return;
     }
