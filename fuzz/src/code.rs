@@ -19,6 +19,9 @@ const TYPES: [(&str, usize); 8] = [
 ];
 
 /// Reads PTX: what a program declares must be found whatever stands between; anything else may be refused.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn ptx(data: &[u8]) {
     let mut choices = Choices::new(data);
     let sort = choices.byte();
@@ -34,6 +37,12 @@ pub fn ptx(data: &[u8]) {
         return;
     }
     assert_eq!(fuzzing::ptx(&text).as_ref(), Ok(&declared), "{text}");
+}
+
+/// Adds to the end of a text.
+fn push(text: &mut String, more: std::fmt::Arguments<'_>) {
+    use std::fmt::Write as _;
+    text.write_fmt(more).unwrap_or_else(|_| unreachable!("a string takes all that is written"));
 }
 
 /// What may stand between two tokens.
@@ -53,17 +62,20 @@ fn program(choices: &mut Choices<'_>) -> (String, Declared) {
         let (kind, bytes) = *choices.one_of(&TYPES);
         let count = choices.below(300);
         let space = *choices.one_of(&[".global", ".visible .const", ".extern .global"]);
-        text += &format!("{space} .align 4 {kind}{}v{number}[{count}];{}", blank(choices), blank(choices));
+        push(
+            &mut text,
+            format_args!("{space} .align 4 {kind}{}v{number}[{count}];{}", blank(choices), blank(choices)),
+        );
         declared.variables.push((format!("v{number}"), (bytes * count) as u64));
     }
     for number in 0..choices.below(4) {
         let mut entry = Entry { name: format!("k{number}"), max_threads: 1024, ..Entry::default() };
-        text += &format!(".visible .entry{}k{number}(", blank(choices));
+        push(&mut text, format_args!(".visible .entry{}k{number}(", blank(choices)));
         let mut offset = 0_usize;
         for place in 0..choices.below(5) {
             let (kind, bytes) = *choices.one_of(&TYPES);
             let comma = if place > 0 { "," } else { "" };
-            text += &format!("{comma}{}.param {kind} p{place}", blank(choices));
+            push(&mut text, format_args!("{comma}{}.param {kind} p{place}", blank(choices)));
             offset = offset.next_multiple_of(bytes);
             entry.parameters.push((offset, bytes));
             offset += bytes;
@@ -71,21 +83,24 @@ fn program(choices: &mut Choices<'_>) -> (String, Declared) {
         text += ")";
         if choices.coin() {
             let threads = 1 + u32::from(choices.byte() % 32);
-            text += &format!(" .maxntid {threads}, 2, 1{}", blank(choices));
+            push(&mut text, format_args!(" .maxntid {threads}, 2, 1{}", blank(choices)));
             entry.max_threads = threads * 2;
         }
         text += "{";
         if choices.coin() {
             entry.shared = u32::from(choices.byte()) * 4;
-            text += &format!(" .shared .align 4 .b32 s[{}]; ", entry.shared / 4);
+            push(&mut text, format_args!(" .shared .align 4 .b32 s[{}]; ", entry.shared / 4));
         }
-        text += &format!("{{ ret; }}{}}}{}", blank(choices), blank(choices));
+        push(&mut text, format_args!("{{ ret; }}{}}}{}", blank(choices), blank(choices)));
         declared.entries.push(entry);
     }
     (text, declared)
 }
 
 /// Reads a cubin: one of real ones that is damaged, or bytes as they are. What is found lies inside it.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn cubin(data: &[u8]) {
     let mut choices = Choices::new(data);
     let bytes = match choices.byte() {
@@ -128,6 +143,9 @@ fn overwrite(bytes: &mut [u8], choices: &mut Choices<'_>) {
 }
 
 /// Reads a fat binary: of its parts the right one must be chosen; a damaged one may be refused.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn fatbin(data: &[u8]) {
     let mut choices = Choices::new(data);
     let sort = choices.byte();

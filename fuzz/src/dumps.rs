@@ -21,6 +21,9 @@ use sound::Dump;
 static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(sound::all);
 
 /// Lets the checker read a broken dump, and the bytes themselves.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn dumps(data: &[u8]) {
     let mut choices = Choices::new(data);
     let input = match choices.byte() {

@@ -41,6 +41,9 @@ fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
 }
 
 /// Recognises a frame; what is recognised has the length of its kind, and texts that end inside it.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn frames(data: &[u8]) {
     let mut choices = Choices::new(data);
     let packet = if choices.coin() { packet(&mut choices) } else { choices.rest().to_vec() };
@@ -69,6 +72,9 @@ pub fn frames(data: &[u8]) {
 
 /// Sends packets with descriptors through a socket to the agent's receiver. It must hand on what was sent up to the
 /// first packet that is no frame, with the first descriptor of each, and keep no other open.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn messages(data: &[u8]) {
     let mut choices = Choices::new(data);
     let open_before = open_descriptors();

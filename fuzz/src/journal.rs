@@ -8,6 +8,9 @@ use crate::choices::Choices;
 const RECORDS: &str = include_str!("journal/records");
 
 /// Reads a journal that somebody damaged: before the checksums were written, or after.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn journal(data: &[u8]) {
     let mut choices = Choices::new(data);
     let content = if choices.byte() < 32 { choices.rest().to_vec() } else { damaged(&mut choices) };

@@ -30,6 +30,9 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Reads a limits page: every field must be what stands at its place.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn limits(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut page = Vec::new();
@@ -62,6 +65,9 @@ pub fn limits(data: &[u8]) {
 }
 
 /// Reads a table of cards: it must have as many as it says, and nothing beyond its bytes.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn cards(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut table = Vec::new();

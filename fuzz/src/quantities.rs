@@ -13,6 +13,9 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 /// Reads a quantity that is as it should be, one that is damaged, or the bytes themselves.
+///
+/// # Panics
+/// Where an answer is wrong.
 pub fn quantities(data: &[u8]) {
     let mut choices = Choices::new(data);
     match choices.byte() % 4 {

@@ -44,6 +44,24 @@ struct Package {
     source: Option<String>,
     manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+/// Something that cargo makes of a package.
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    crate_types: Vec<String>,
+}
+
+impl Package {
+    /// The name by which code calls its library.
+    fn library(&self) -> String {
+        let is_library =
+            |target: &&Target| target.crate_types.iter().any(|it| it.ends_with("lib") || it == "proc-macro");
+        let name = self.targets.iter().find(is_library).map_or(&self.name, |target| &target.name);
+        name.replace('-', "_")
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +86,9 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let mut findings = rules.findings(&foreign);
     findings.extend(advisories.findings(&foreign));
     for package in ours {
-        findings.extend(unused::findings(package)?);
+        let library =
+            |name: &str| metadata.packages.iter().find(|package| package.name == name).map(Package::library);
+        findings.extend(unused::findings(package, library)?);
     }
     if findings.is_empty() { Ok(()) } else { bail!("\n    {}", findings.join("\n    ")) }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use gpupool_core::pool;
 use gpupool_wire::cards as wire;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zerocopy::IntoBytes as _;
 
@@ -21,12 +22,22 @@ pub use probe::{Probe, ProbedCard, format_uuid, parse_uuid, probe};
 /// What a context is charged until it can be measured, in bytes, where the probe could not measure one.
 const UNMEASURED_CONTEXT: u64 = 512 * 1024 * 1024;
 
+/// Where the simulated driver is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SimulatedDriver {
+    /// The directory with `libcuda.so.1`, `libnvidia-ml.so.1` and `nvidia-smi`.
+    pub directory: PathBuf,
+    /// The cards' shared state (`SIMGPU_STATE`).
+    pub state: PathBuf,
+}
+
 /// Where cards and their libraries come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Source {
     /// The directory with the simulated `libcuda.so.1`, `libnvidia-ml.so.1` and `nvidia-smi`, and the cards' shared
     /// state; `None`: the machine's own driver.
-    pub simulated: Option<crate::control::SimulatedDriver>,
+    pub simulated: Option<SimulatedDriver>,
     /// The program that answers `probe-cards`: normally the running one.
     pub prober: PathBuf,
 }
@@ -64,7 +75,7 @@ pub enum CardsError {
     #[error(
         "the CUDA driver {library} cannot be used: {why}. Is a driver installed? Without a GPU, use --simulated-cards 2"
     )]
-    Driver {
+    PoolTask {
         /// Its library.
         library: PathBuf,
         /// What the child said.

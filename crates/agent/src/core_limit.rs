@@ -19,7 +19,7 @@ use gpupool_core::share::Percent;
 use gpupool_wire::bucket::Rate;
 
 use controller::Controller;
-pub(crate) use controller::Seen;
+pub(crate) use controller::CoreReading;
 
 /// With `work_conserving`: a card that is busy for this part of the time has nothing left to give.
 const FULL: f64 = 0.95;
@@ -98,7 +98,7 @@ impl CoreLimits {
     }
 
     /// Something was seen of a pod.
-    pub(crate) fn look(&mut self, pod: &PodId, seen: Seen) {
+    pub(crate) fn look(&mut self, pod: &PodId, seen: CoreReading) {
         if let Some(limited) = self.pods.get_mut(pod) {
             let allowed = limited.allowed();
             limited.controller.look(seen, allowed);
@@ -144,7 +144,7 @@ mod tests {
     /// A look at a pod that waits for its limit.
     fn press(limits: &mut CoreLimits, pod: &str, look: u32) {
         let usage = Usage { charged: 0, waited: u64::from(look) + 1 };
-        limits.look(&pod.into(), Seen { at: Duration::from_millis(100) * look, used: None, usage });
+        limits.look(&pod.into(), CoreReading { at: Duration::from_millis(100) * look, used: None, usage });
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use gpupool_wire::message::{self, MAX_FRAME};
 use tokio_seqpacket::UnixSeqpacket;
 
-use crate::books::Record;
 use crate::journal::whole_records;
+use crate::registry::Record;
 use crate::server::conversation::receive as receive_one;
 
 /// What was understood of a journal.

@@ -2,7 +2,9 @@
 //!
 //! Nothing that a process says about itself is believed, neither its words nor its environment. Standalone, a
 //! process belongs to the nearest of its ancestors that the agent knows; in a cluster its cgroup says it
-//! (`crate::cgroup`).
+//! ([`cgroup`]).
+
+mod cgroup;
 
 use std::collections::BTreeMap;
 
@@ -10,6 +12,8 @@ use gpupool_core::pool::PodId;
 use thiserror::Error;
 
 use crate::procfs::{Proc, ProcessKey, Stat};
+
+pub(crate) use cgroup::Cgroups;
 
 /// How often a walk starts again because a process on the way ended under it.
 const ATTEMPTS: u32 = 8;

@@ -16,7 +16,7 @@ const QUEUE: usize = 64;
 pub(crate) struct Inquiry {
     /// Which.
     pub(crate) pod: PodId,
-    /// Told once the driver has heard of it, or nobody can say anything about it.
+    /// Told once the pool's task has heard of it, or nobody can say anything about it.
     pub(crate) answered: oneshot::Sender<()>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) fn channel() -> (Inquiries, Inbox) {
 }
 
 impl Inquiries {
-    /// Waits until the driver has heard of the pod, or nobody can say anything about it.
+    /// Waits until the pool's task has heard of the pod, or nobody can say anything about it.
     pub(crate) async fn ask_for(&self, pod: PodId) {
         let (answered, answer) = oneshot::channel();
         let asking = async {
             if self.0.send(Inquiry { pod, answered }).await.is_ok() {
-                // Without an answer the driver decides by what it knows.
+                // Without an answer the pool's task decides by what it knows.
                 let _ = answer.await;
             }
         };

@@ -1,11 +1,11 @@
 //! The agent on a node of a Kubernetes cluster.
 //!
-//! What the API server and the kubelet say becomes words for the driver, and what the driver has to say becomes
-//! Events, conditions, annotations and devices. Nothing is decided here, and nothing here is waited for by the driver:
+//! What the API server and the kubelet say becomes events for the pool's task, and what that task has to say becomes
+//! Events, conditions, annotations and devices. Nothing is decided here, and nothing here is waited for by that task:
 //! all of it runs in a thread of its own, so that a program's turn on a card never stands behind a watch.
 //!
 //! ```text
-//!   API server ── node, pods ──► NodeWatch, pod_watch ──► driver ──► report ──► Events, conditions
+//!   API server ── node, pods ──► NodeWatch, pod_watch ──► task ────► report ──► Events, conditions
 //!   kubelet ◄── device plugins ── cards' health ◄──────────┘ ▲
 //!      └──────── a container starts, whose? ─────────────────┘
 //! ```
@@ -15,7 +15,7 @@ mod inquiries;
 mod node;
 mod outage;
 mod plugin;
-mod pod;
+mod pod_object;
 mod pod_watch;
 mod report;
 
@@ -32,11 +32,12 @@ pub use cdi::InstallError;
 pub use node::Terms;
 pub use plugin::KUBELET_DIRECTORY;
 
-use crate::driver::{Cluster, Input, say};
+use crate::event::AgentEvent;
 use crate::inquiry::{self, Inquiries};
+use crate::log::say;
 use crate::notice::Notice;
 use node::{Known, NodeWatch};
-use pod_watch::Seen;
+use pod_watch::SharingPods;
 
 /// The agent's socket as containers know it: its name in the directory that they get.
 const SOCKET_NAME: &str = "agent.sock";
@@ -97,13 +98,24 @@ pub(crate) fn check_journal(journal: &Path, socket: &Path) -> Result<(), Cluster
     }
 }
 
-/// Starts everything that speaks with the cluster. Gives the driver's end, and where to ask for pods.
+/// The ends of what was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    /// What the owners of pods shall be told.
+    pub(crate) notices: mpsc::UnboundedSender<Notice>,
+    /// How the node's cards are.
+    pub(crate) cards: watch::Sender<Vec<PoolCard>>,
+    /// Where to ask for pods that nobody has told of yet.
+    pub(crate) inquiries: Inquiries,
+}
+
+/// Starts everything that speaks with the cluster.
 pub(crate) async fn start(
     settings: Settings,
     node: String,
     socket: &Path,
-    driver: mpsc::Sender<Input>,
-) -> Result<(Cluster, Inquiries), ClusterError> {
+    task: mpsc::Sender<AgentEvent>,
+) -> Result<Started, ClusterError> {
     if socket.file_name().is_none_or(|name| name != SOCKET_NAME) {
         return Err(ClusterError::SocketName(socket.to_owned()));
     }
@@ -119,32 +131,32 @@ pub(crate) async fn start(
     let (notices, to_report) = mpsc::unbounded_channel();
     let (cards, health) = watch::channel(Vec::new());
     let (inquiries, inbox) = inquiry::channel();
-    let rest = Rest { settings, node, config, driver, health, to_report, inbox };
+    let tasks = ClusterTasks { settings, node, config, task, health, to_report, inbox };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(rest.run()))?;
-    Ok((Cluster::new(notices, cards), inquiries))
+    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(tasks.run()))?;
+    Ok(Started { notices, cards, inquiries })
 }
 
 /// What the thread gets.
-struct Rest {
+struct ClusterTasks {
     settings: Settings,
     node: String,
     config: Config,
-    driver: mpsc::Sender<Input>,
+    task: mpsc::Sender<AgentEvent>,
     health: watch::Receiver<Vec<PoolCard>>,
     to_report: mpsc::UnboundedReceiver<Notice>,
     inbox: inquiry::Inbox,
 }
 
-impl Rest {
+impl ClusterTasks {
     async fn run(mut self) {
         let client = match Client::try_from(self.config.clone()) {
             Ok(client) => client,
             Err(failure) => return say(&format!("no client for the API server: {failure}")),
         };
         tokio::spawn(report::write(client.clone(), self.node.clone(), self.to_report));
-        tokio::spawn(self.inbox.answer(client.clone(), self.node.clone(), self.driver.clone()));
-        // The driver says how the cards are as soon as it has taken up its journal.
+        tokio::spawn(self.inbox.answer(client.clone(), self.node.clone(), self.task.clone()));
+        // the pool's task says how the cards are as soon as it has taken up its journal.
         if self.health.wait_for(|cards| !cards.is_empty()).await.is_err() {
             return;
         }
@@ -153,7 +165,7 @@ impl Rest {
             client: client.clone(),
             name: self.node.clone(),
             terms: self.settings.terms,
-            driver: self.driver.clone(),
+            task: self.task.clone(),
             policy,
             cards: self.health.clone(),
         };
@@ -162,18 +174,18 @@ impl Rest {
         if known.wait_for(|known| *known != Known::NotYet).await.is_err() {
             return;
         }
-        let seen = Seen::default();
-        let around = plugin::Surroundings {
+        let seen = SharingPods::default();
+        let context = plugin::PluginContext {
             kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
             client: client.clone(),
             seen: seen.clone(),
             policy: known,
             cards: self.health,
-            driver: self.driver.clone(),
+            task: self.task.clone(),
             driver_device: self.settings.driver_device,
         };
-        plugin::serve(&around, self.settings.whole_cards);
-        pod_watch::follow(client, self.node, seen, self.driver).await;
+        plugin::serve(&context, self.settings.whole_cards);
+        pod_watch::follow(client, self.node, seen, self.task).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The agent: one per node. It drives the pool, knows who is calling, and hands out leases.
+//! The agent: one per node. It owns the pool of its cards, knows who is calling, and hands out leases.
 //!
 //! Programs, people and the kernel speak here; their words become events of the pool (`gpupool_core`), and its
 //! decisions become messages, signals and pages of shared memory. Who gets a card is never decided here.
@@ -11,29 +11,41 @@
     )
 )]
 
-pub(crate) mod accounting;
-mod books;
-pub mod cards;
-mod cgroup;
-pub mod control;
-mod core_limit;
-mod driver;
 #[doc(hidden)]
 pub mod fuzzing;
-mod identity;
-mod inquiry;
-mod journal;
+
+mod server;
+
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-mod lock;
+mod pool_task;
+
+mod event;
+
 mod metrics;
+
+pub mod admin_api;
+mod restart;
+
+mod environment;
+
+mod registry;
+mod usage_audit;
+
+pub mod cards;
+mod core_limit;
+mod identity;
+mod inquiry;
 mod notice;
 mod pages;
 mod peer;
+
+mod clock;
+mod journal;
+mod lock;
+mod log;
 mod pod;
 mod procfs;
-mod restart;
-mod server;
 mod shared_memory;
 pub mod socket_path;
 

@@ -1,6 +1,6 @@
 //! The metrics page: the two families of the published system with their exact names and labels, and companions.
 //!
-//! The driver hands over a [`Scrape`]; nothing here keeps state of its own, so a pod that is gone leaves no series.
+//! The pool's task hands over a [`Scrape`]; nothing here keeps state of its own, so a pod that is gone leaves no series.
 
 mod hold;
 mod page;
@@ -14,9 +14,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::control::HoldStatus;
+use crate::admin_api::HoldStatus;
+use crate::admin_api::policy_name;
 use crate::pod::PodRef;
-use crate::server::policy_name;
 
 pub(crate) use page::serve;
 

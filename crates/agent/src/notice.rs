@@ -1,8 +1,8 @@
-//! What the owners of pods are told; how, is for whoever speaks with the cluster.
+//! What the owners of pods are told. Written where they look by whoever speaks with the API server.
 
 use gpupool_core::pool;
 
-use crate::pod::{PodRef, TurnedAway};
+use crate::pod::{PodRef, Rejection};
 
 /// Something to tell the owners of pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub(crate) enum Notice {
         at: pool::Timestamp,
     },
     /// A pod gets no place in the pool.
-    TurnedAway {
+    Rejected {
         /// Which.
         pod: PodRef,
         /// Why.
-        why: TurnedAway,
+        why: Rejection,
     },
     /// The agent's check on the shim has found something about a pod.
     Found {
@@ -34,7 +34,7 @@ pub(crate) enum Notice {
         sentence: String,
     },
     /// A pod that was turned away has got its place.
-    TakenIn {
+    Admitted {
         /// Which.
         pod: PodRef,
     },

@@ -1,6 +1,6 @@
 //! The process at the other end of a socket, held so that it can't be mistaken for another.
 //!
-//! Thin FFI around `SO_PEERPIDFD`, which rustix does not have, and waiting on a pidfd. Whose pod it is, is decided in [`crate::identity`].
+//! Thin FFI around `SO_PEERPIDFD`, which rustix does not have, and waiting on a pidfd. Whose pod it is, is decided in `identity`, above.
 
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
 
 use crate::procfs::{Proc, ProcessKey};
 
@@ -33,7 +34,7 @@ pub(crate) enum PeerError {
 
 /// A process that is held: its id can't come to mean another one unnoticed.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldProcess {
     /// Which process.
     pub(crate) key: ProcessKey,
     /// Its parent's id at the moment it was held.
@@ -42,7 +43,7 @@ pub(crate) struct Held {
     pub(crate) pidfd: OwnedFd,
 }
 
-impl Held {
+impl HeldProcess {
     /// Holds a process by its id, if it is the one that started then and still lives.
     pub(crate) fn by_key(proc: &Proc, key: ProcessKey) -> Result<Self, PeerError> {
         Self::check(proc, open(key.pid)?, key.pid)
@@ -64,11 +65,22 @@ impl Held {
     }
 
     /// The pidfd for a task to wait on: readable once the process has ended. Must be called inside the runtime.
-    pub(crate) fn awaitable(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
+    fn awaitable(&self) -> std::io::Result<AsyncFd<OwnedFd>> {
         let pidfd = self.pidfd.try_clone()?;
         // SAFETY: the descriptor is owned, so it is open and the same one until the answer is dropped.
         unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }
             .map_err(|failure| failure.into_parts().1)
+    }
+
+    /// Tells `exits` once the process has ended. Must be called inside the runtime.
+    pub(crate) fn watch_exit(&self, exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {
+        let key = self.key;
+        let pidfd = self.awaitable()?;
+        tokio::spawn(async move {
+            // The other end is gone when the agent goes down. An error of the reactor means the same.
+            let _ = pidfd.readable().await.map(|_| exits.send(key));
+        });
+        Ok(())
     }
 
     /// Sends a signal; false when the process has ended already.
@@ -87,7 +99,7 @@ pub(crate) fn signal_by(pidfd: impl AsFd, signal: Signal) -> std::io::Result<boo
 }
 
 /// The user and the held process that called `connect()` on the other end of this socket.
-pub(crate) fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), PeerError> {
+pub(crate) fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, HeldProcess), PeerError> {
     let credentials = rustix::net::sockopt::socket_peercred(&socket).map_err(std::io::Error::from)?;
     let pid = u32::try_from(credentials.pid.as_raw_pid()).unwrap_or(0);
     if pid == 0 {
@@ -104,7 +116,7 @@ pub(crate) fn of_socket(proc: &Proc, socket: impl AsFd) -> Result<(u32, Held), P
         }
         pidfd
     };
-    Ok((credentials.uid.as_raw(), Held::check(proc, pidfd, pid)?))
+    Ok((credentials.uid.as_raw(), HeldProcess::check(proc, pidfd, pid)?))
 }
 
 /// True when the other end of a socket is closed.
@@ -166,12 +178,12 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn().unwrap();
         let proc = Proc::default();
         let key = proc.stat(child.id()).unwrap().key;
-        let held = Held::by_key(&proc, key).unwrap();
+        let held = HeldProcess::by_key(&proc, key).unwrap();
         assert!(held.signal(Signal::KILL).unwrap());
         let mut polled = [PollFd::new(&held.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap();
         assert!(held.has_ended());
-        assert!(matches!(Held::by_key(&proc, key), Err(PeerError::Gone)));
+        assert!(matches!(HeldProcess::by_key(&proc, key), Err(PeerError::Gone)));
         child.wait().unwrap();
         assert!(!held.signal(Signal::KILL).unwrap());
     }
@@ -181,7 +193,7 @@ mod tests {
         let proc = Proc::default();
         let mine = proc.stat(std::process::id()).unwrap().key;
         let other = ProcessKey { start: mine.start + 1, ..mine };
-        assert!(matches!(Held::by_key(&proc, other), Err(PeerError::Gone)));
+        assert!(matches!(HeldProcess::by_key(&proc, other), Err(PeerError::Gone)));
     }
 
     #[test]

@@ -1,6 +1,4 @@
-//! A pod of a cluster as the agent knows it: which object it is, what it asks for, why it has no place in the pool.
-//!
-//! Who reads it from an object of the API server is of no concern here.
+//! A pod of a cluster as far as the agent is concerned: which object it is, and what it asks for.
 
 use gpupool_core::pool::{CardUuid, PodId, Policy};
 use gpupool_core::share::Share;
@@ -31,7 +29,7 @@ pub(crate) struct PodOnNode {
     /// The object.
     pub(crate) reference: PodRef,
     /// What it asks for, or why it can't have it.
-    pub(crate) asks: Result<Asks, TurnedAway>,
+    pub(crate) asks: Result<Asks, Rejection>,
     /// Its condition says that it was turned away.
     pub(crate) turned_away: bool,
     /// The card in its annotation.
@@ -55,14 +53,14 @@ pub(crate) struct Asks {
 
 /// Why a pod has no place in the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TurnedAway {
+pub(crate) struct Rejection {
     /// One word, for the condition.
     pub(crate) reason: &'static str,
     /// What is wrong and what to do.
     pub(crate) sentence: String,
 }
 
-impl TurnedAway {
+impl Rejection {
     pub(crate) fn new(reason: &'static str, sentence: String) -> Self {
         Self { reason, sentence }
     }

@@ -1,11 +1,11 @@
-//! What an agent that starts again makes of the journal: the same pool, the same books.
+//! What an agent that starts again makes of the journal: the same pool, the same registry.
 //!
-//! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the driver.
+//! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the pool's task.
 
 use gpupool_core::pool::{Config, Pool, Refusal, Violation};
 use thiserror::Error;
 
-use crate::books::{Books, Record};
+use crate::registry::{Record, Registry};
 
 /// Version of the journal's records.
 pub(crate) const VERSION: u32 = 1;
@@ -16,7 +16,7 @@ pub(crate) struct Recovered {
     /// The pool.
     pub(crate) pool: Pool,
     /// Pods and processes.
-    pub(crate) books: Books,
+    pub(crate) registry: Registry,
     /// What to say about the journal.
     pub(crate) remark: Option<String>,
 }
@@ -55,7 +55,7 @@ pub enum RestartError {
 /// Replays a journal. A journal of an earlier boot, or an empty one, gives an empty pool of `config`.
 pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Result<Recovered, RestartError> {
     let mut records = records.into_iter();
-    let empty = |remark| Ok(Recovered { pool: Pool::new(config)?, books: Books::default(), remark });
+    let empty = |remark| Ok(Recovered { pool: Pool::new(config)?, registry: Registry::default(), remark });
     match records.next() {
         None => return empty(None),
         Some(Record::Opened { version, .. }) if version != VERSION => {
@@ -67,11 +67,11 @@ pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Resul
         Some(Record::Opened { .. }) => {}
         Some(_) => return empty(Some("the journal has no beginning: nothing in it is used".to_owned())),
     }
-    let Some(Record::Snapshot { pool, groups, processes }) = records.next() else {
+    let Some(Record::Snapshot { pool, pods, processes }) = records.next() else {
         return empty(Some("the journal ends before its first snapshot: nothing in it is used".to_owned()));
     };
     let mut recovered =
-        Recovered { pool: Pool::restore(*pool)?, books: Books::new(groups, processes), remark: None };
+        Recovered { pool: Pool::restore(*pool)?, registry: Registry::new(pods, processes), remark: None };
     for record in records {
         if let Err(refusal) = replay(&mut recovered, record) {
             let pool = &mut recovered.remark;
@@ -82,10 +82,10 @@ pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Resul
 }
 
 fn replay(recovered: &mut Recovered, record: Record) -> Result<(), Refusal> {
-    recovered.books.apply(&record);
+    recovered.registry.apply(&record);
     if let Record::Step { at, event } = record {
         for action in recovered.pool.step(at, event)? {
-            recovered.books.decided(&action);
+            recovered.registry.decided(&action);
         }
     }
     Ok(())
@@ -97,8 +97,8 @@ mod tests {
     use gpupool_core::share::{Percent, Share};
 
     use super::*;
-    use crate::books::{Process, Use};
     use crate::procfs::ProcessKey;
+    use crate::registry::{CardUse, Process};
 
     fn config() -> Config {
         Config {
@@ -120,14 +120,14 @@ mod tests {
 
     fn start() -> Vec<Record> {
         let pool = Pool::new(config()).unwrap();
-        vec![opened("this boot"), Books::default().snapshot(pool.snapshot())]
+        vec![opened("this boot"), Registry::default().snapshot(pool.snapshot())]
     }
 
     fn wanted(pod: &str, pid: u32) -> Vec<Record> {
         let whole = Share::fixed(Percent::WHOLE);
         let request = Share::new(Percent::new(1).unwrap(), Percent::WHOLE).unwrap();
         let spec = PodSpec { core: request, memory: whole.min(request), priority: 0, card: None };
-        let process = Process { pod: pod.into(), slot: 0, using: Use::Waiting, card: None };
+        let process = Process { pod: pod.into(), slot: 0, using: CardUse::Waiting, card: None };
         vec![
             Record::Step { at: Timestamp(1), event: Event::PodAdded { pod: pod.into(), spec } },
             Record::Process { key: ProcessKey { pid, start: 1 }, process },
@@ -143,8 +143,8 @@ mod tests {
         let recovered = recover(records, "this boot", config()).unwrap();
         assert_eq!(recovered.pool.state(&"A".into()), Some(PodState::Running));
         assert_eq!(recovered.pool.position(&"B".into()), Some(1));
-        assert_eq!(recovered.books.members_using(&"A".into(), Use::Holding).len(), 1);
-        assert_eq!(recovered.books.members_using(&"B".into(), Use::Waiting).len(), 1);
+        assert_eq!(recovered.registry.members_using(&"A".into(), CardUse::Holding).len(), 1);
+        assert_eq!(recovered.registry.members_using(&"B".into(), CardUse::Waiting).len(), 1);
         assert!(recovered.remark.is_none());
     }
 

@@ -1,6 +1,6 @@
 //! The agent's tasks: one that owns the pool, one for each connection, one for each process that is watched.
 //!
-//! A connection has at most one message with the driver at any time, and the driver takes messages in the order in
+//! A connection has at most one message with the pool's task at any time, and that task takes messages in the order in
 //! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
 //! before everything else.
 
@@ -16,32 +16,39 @@ use gpupool_core::pool::{Config, Policy, Pool, Qos};
 use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 
-use crate::accounting::observe::{Ledgers, Observer};
-use crate::books::Record;
+use crate::admin_api::policy_name;
 use crate::cards::watch::Watch;
 use crate::cards::{self, Cards, CardsError, Probe, Source};
+use crate::clock::BootClock;
 use crate::core_limit::meter::Meter;
-use crate::driver::{Cluster, Driver, Input, Setting, Watching, say};
+use crate::environment::Environment;
+use crate::event::AgentEvent;
+use crate::identity::{Ancestry, Cgroups, Identify};
 use crate::inquiry::Inquiries;
 use crate::journal::{Journal, JournalError};
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{self, ClusterError};
 use crate::lock::{Lock, LockError};
-use crate::peer::{self, Held};
+use crate::log::say;
+use crate::metrics::{self, Scrape};
+use crate::peer::{self, HeldProcess};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::{Proc, ProcessKey};
+use crate::registry::Record;
 use crate::restart::{self, RestartError};
 use crate::socket_path::{SocketPathError, Surroundings};
+use crate::usage_audit::observe::{Ledgers, Observer};
 
-/// Messages that may wait for the driver.
+/// Messages that may wait for the pool's task.
 const INBOX: usize = 256;
 
 /// Connections that the kernel keeps until the agent takes them.
 const BACKLOG: i32 = 1024;
 
-/// On a cluster's node without a driver: when it is looked for again.
+/// On a cluster's node without NVIDIA's driver: when it is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Descriptors that are not for connections: journal, locks, signals, libraries.
@@ -81,6 +88,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What of these the pool's task needs.
+    fn of_task(&self, boot: String, most_connections: usize) -> TaskSettings {
+        TaskSettings {
+            node: self.node.clone(),
+            simulated: self.source.simulated.clone(),
+            user: self.surroundings.user,
+            boot,
+            most_connections,
+            device_metrics: self.device_metrics,
+            evict_unaccounted: self.evict_unaccounted,
+            work_conserving: self.work_conserving,
+        }
+    }
+
     fn simulated_state(&self) -> PathBuf {
         self.source.simulated.as_ref().map_or_else(PathBuf::new, |simulated| simulated.state.clone())
     }
@@ -115,11 +136,12 @@ impl Settings {
     async fn start_cluster(
         &self,
         socket: &Path,
-        inbox: mpsc::Sender<Input>,
+        inbox: mpsc::Sender<AgentEvent>,
     ) -> Result<Option<(Cluster, Inquiries)>, AgentError> {
         #[cfg(feature = "kubernetes")]
         if let Some(kubernetes) = self.kubernetes.clone() {
-            return Ok(Some(kubernetes::start(kubernetes, self.node.clone(), socket, inbox).await?));
+            let started = kubernetes::start(kubernetes, self.node.clone(), socket, inbox).await?;
+            return Ok(Some((Cluster::new(started.notices, started.cards), started.inquiries)));
         }
         let _ = (socket, inbox);
         Ok(None)
@@ -186,30 +208,22 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let cards = Cards::new(&probe, &indices)?;
     let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;
     let (journal, recovered) = open_journal(&settings, &cards, &boot)?;
-    let setting = Setting {
-        node: settings.node.clone(),
-        simulated: settings.source.simulated.clone(),
-        user: settings.surroundings.user,
-        boot,
-        most_connections,
-        device_metrics: settings.device_metrics,
-        evict_unaccounted: settings.evict_unaccounted,
-        work_conserving: settings.work_conserving,
-    };
+    let setting = settings.of_task(boot, most_connections);
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
     let told = inbox.clone();
     let ledgers = Ledgers::default();
     Observer::new(watch, ledgers.clone())
-        .run(move |observation| told.blocking_send(Input::Looked(observation)).is_ok())
+        .run(move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())
         .map_err(system("start a thread"))?;
     let told = inbox.clone();
     let meter = Meter::start(&settings.source.nvml_library(), move |shares| {
-        told.blocking_send(Input::Metered(shares)).is_ok()
+        told.blocking_send(AgentEvent::Metered(shares)).is_ok()
     })
     .map_err(system("start a thread"))?;
     if let Some(address) = settings.metrics {
-        let bound = crate::metrics::serve(address, inbox.clone()).await;
+        let task = inbox.clone();
+        let bound = metrics::serve(address, move || scrape(task.clone())).await;
         let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
         say(&format!("metrics on http://{bound}/metrics"));
     }
@@ -223,31 +237,43 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         }
         None => settings.qos,
     };
-    let driver = Driver::new(setting, cards, journal, recovered, qos, Watching { ledgers, meter, exits });
-    let driver = match cluster {
-        Some(cluster) => driver.in_cluster(cluster),
-        None => driver,
+    let environment = environment(cluster.is_some(), journal, meter, ledgers, exits);
+    let task = PoolTask::new(setting, environment, cards, recovered, qos);
+    let task = match cluster {
+        Some(cluster) => task.in_cluster(cluster),
+        None => task,
     };
     let listener = listen(&socket, settings.surroundings.user)
         .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     say(&format!("listening on {}", socket.display()));
     tokio::spawn(accept(listener, inbox, inquiries));
-    drive(driver, inputs, ended, stop).await;
+    run_task(task, inputs, ended, stop).await;
     // Nobody else can have put another socket there while the lock is ours.
     let _ = std::fs::remove_file(&socket);
     say("stopped; programs that hold cards go on");
     Ok(())
 }
 
-/// Tells `exits` once the process has ended.
-pub(crate) fn watch_exit(held: &Held, exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {
-    let key = held.key;
-    let pidfd = held.awaitable()?;
-    tokio::spawn(async move {
-        // The other end is gone when the agent goes down. An error of the reactor means the same.
-        let _ = pidfd.readable().await.map(|_| exits.send(key));
-    });
-    Ok(())
+/// The machine, as the pool's task sees it.
+fn environment(
+    in_cluster: bool,
+    journal: Journal,
+    meter: Meter,
+    ledgers: Ledgers,
+    exits: mpsc::UnboundedSender<ProcessKey>,
+) -> Environment {
+    let proc = Proc::default();
+    let identity: Box<dyn Identify> =
+        if in_cluster { Box::new(Cgroups::new(proc.clone())) } else { Box::new(Ancestry::new(proc.clone())) };
+    Environment {
+        clock: Box::new(BootClock),
+        journal: Box::new(journal),
+        processes: Box::new(proc),
+        identity,
+        meter: Box::new(meter),
+        ledgers,
+        exits,
+    }
 }
 
 /// The machine's cards. On a cluster's node their driver may be installed after the agent, or never.
@@ -272,32 +298,32 @@ async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
     }
 }
 
-async fn drive(
-    mut driver: Driver,
-    mut inputs: mpsc::Receiver<Input>,
+async fn run_task(
+    mut task: PoolTask,
+    mut inputs: mpsc::Receiver<AgentEvent>,
     mut ended: mpsc::UnboundedReceiver<ProcessKey>,
     mut stop: mpsc::UnboundedReceiver<()>,
 ) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let patience = Duration::from_millis(driver.patience());
+        let patience = Duration::from_millis(task.patience());
         tokio::select! {
             biased;
-            Some(key) = ended.recv() => driver.ended(key),
+            Some(key) = ended.recv() => task.ended(key),
             Some(()) = stop.recv() => break,
-            _ = second.tick() => driver.tick(true),
-            () = tokio::time::sleep(patience) => driver.tick(false),
-            Some(input) = inputs.recv() => driver.handle(input),
+            _ = second.tick() => task.tick(true),
+            () = tokio::time::sleep(patience) => task.tick(false),
+            Some(input) = inputs.recv() => task.handle(input),
             else => break,
         }
     }
-    driver.close();
+    task.close();
 }
 
 async fn accept(
     mut listener: UnixSeqpacketListener,
-    inbox: mpsc::Sender<Input>,
+    inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
 ) {
     loop {
@@ -315,7 +341,7 @@ async fn accept(
 }
 
 /// Who is at the other end of a new connection.
-fn introduce(socket: &UnixSeqpacket) -> Result<(u32, Held), peer::PeerError> {
+fn introduce(socket: &UnixSeqpacket) -> Result<(u32, HeldProcess), peer::PeerError> {
     peer::of_socket(&Proc::default(), socket)
 }
 
@@ -340,7 +366,7 @@ fn open_journal(
     if let Some(remark) = &recovered.remark {
         say(remark);
     }
-    if recovered.books.groups().next().is_none() {
+    if recovered.registry.pods().next().is_none() {
         recovered.pool = Pool::new(config).map_err(RestartError::Cards)?;
     } else if !in_cluster && recovered.pool.policy() != settings.policy {
         let (was, is) = (policy_name(recovered.pool.policy()), policy_name(settings.policy));
@@ -349,12 +375,11 @@ fn open_journal(
     Ok((journal, recovered))
 }
 
-/// A policy as users write it.
-pub(crate) const fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::SharePool => "share-pool",
-        Policy::Static => "static",
-    }
+/// Asks the pool's task for what the metrics page says; `None` when the agent goes down.
+async fn scrape(inbox: mpsc::Sender<AgentEvent>) -> Option<Scrape> {
+    let (answer, scraped) = oneshot::channel();
+    inbox.send(AgentEvent::Scrape { answer }).await.ok()?;
+    scraped.await.ok()
 }
 
 fn announce(settings: &Settings, cards: &Cards) {

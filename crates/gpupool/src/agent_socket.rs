@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use gpupool_agent::control::client::{Client, ClientError};
+use gpupool_agent::admin_api::client::{Client, ClientError};
 use gpupool_agent::socket_path::Surroundings;
 
 /// Ends a command that found no agent (`EX_UNAVAILABLE`).

@@ -108,9 +108,8 @@ impl Answer {
 }
 
 fn print(report: &Report, json: bool, stdout: &mut Vec<u8>, stderr: &mut Vec<u8>) {
-    let printed = verdict::print_warnings(report, stderr).and_then(|()| match json {
-        false => verdict::print_text(report, stdout),
-        true => verdict::print_json(report, stdout),
+    let printed = verdict::print_warnings(report, stderr).and_then(|()| {
+        if json { verdict::print_json(report, stdout) } else { verdict::print_text(report, stdout) }
     });
     printed.unwrap_or_else(|error| unreachable!("memory takes all that is written: {error}"));
 }

@@ -301,7 +301,7 @@ fn break_text(text: &mut Vec<u8>, dumps: &[Dump], choices: &mut Choices<'_>) {
     let to = if choices.coin() { to } else { to.min(from + 20) };
     match choices.byte() % 14 {
         0 => text.truncate(from),
-        1 if from < length => text[from] ^= 1 << choices.byte() % 8,
+        1 if from < length => text[from] ^= 1 << (choices.byte() % 8),
         2 if from < length => text[from] = choices.byte(),
         3 => _ = text.drain(from..to),
         4 => {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Error;
+use crate::error::Error;
 
 /// What is unpacked. The two releases keep their files in folders of different names.
 const WHEELS: [&str; 4] = [

@@ -19,14 +19,17 @@
 //!
 //! This room knows no table: what the names are good for is the caller's affair.
 
-mod driver;
 mod fetch;
+
+mod driver;
+mod error;
 mod nvml;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use driver::{Flavour, Function};
+pub use error::Error;
 
 /// A published release of the headers. The newer one declares all that the older one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,35 +38,6 @@ pub enum Release {
     Cuda12,
     /// CUDA 13.5.
     Cuda13,
-}
-
-/// Why the names can't be told.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Neither `XDG_CACHE_HOME` nor `HOME` says where caches are.
-    #[error("neither XDG_CACHE_HOME nor HOME is set: there is no place for the headers")]
-    NoCache,
-    /// A file or folder could not be read or made.
-    #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        /// What was being done: "read", "make", …
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system answered.
-        source: std::io::Error,
-    },
-    /// Python or its installer failed.
-    #[error(
-        "`{command}` failed: {complaint}; python3 with venv is needed, and PyPI or a mirror of it in reach"
-    )]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its last words.
-        complaint: String,
-    },
 }
 
 /// The headers, unpacked.

@@ -13,6 +13,13 @@ use crate::cargo::{cargo, succeed, target_folder};
 type Place = (&'static str, &'static str);
 
 const PROGRAM: Place = ("release/gpupool", "bin/gpupool");
+const DEMO: &[Place] = &[
+    ("quick/gpupool", "bin/gpupool"),
+    SHIM,
+    ("quick/libcuda.so", "simgpu/libcuda.so.1"),
+    ("quick/libnvidia_ml.so", "simgpu/libnvidia-ml.so.1"),
+    ("quick/nvidia-smi", "simgpu/nvidia-smi"),
+];
 const INSTALLED_PROGRAM: Place = ("installed/gpupool", "bin/gpupool");
 const SHIM: Place = ("preload/libgpupool_shim.so", "lib/libgpupool.so");
 /// For tests only: with points at which it stops.
@@ -23,7 +30,7 @@ const SIMULATED: &[Place] = &[
     ("release/nvidia-smi", "simgpu/nvidia-smi"),
 ];
 const SIMULATED_PACKAGES: &[&str] =
-    &["--release", "--package=simgpu-cuda", "--package=simgpu-nvml", "--package=simgpu-smi"];
+    &["--package=simgpu-cuda", "--package=simgpu-nvml", "--package=simgpu-smi"];
 
 /// The folder that `GPUPOOL_DIST` names; where it names none, what tests need is built and laid out in `target/tests`, once
 /// per process. It is what [`build`] builds, but for the time that it takes to make the program smaller still.
@@ -50,7 +57,7 @@ pub fn build() -> Result<PathBuf, Error> {
 
 /// Builds the libraries and lays them out with the program, which is built already.
 fn build_around(program: Place, name: &str) -> Result<PathBuf, Error> {
-    build_with_cargo(SIMULATED_PACKAGES)?;
+    build_with_cargo(&[&["--release"], SIMULATED_PACKAGES].concat())?;
     build_shim("--profile=preload", "--features=preload")?;
     build_shim("--profile=stops", "--features=preload,stop-points")?;
     let folder = lay_out(name, &[&[program, SHIM, SHIM_WITH_STOPS], SIMULATED].concat())?;
@@ -62,10 +69,10 @@ fn build_around(program: Place, name: &str) -> Result<PathBuf, Error> {
 /// most of what there is to compile.
 pub fn build_for_demo() -> Result<PathBuf, Error> {
     tell("==> building gpupool, the shim and the simulated GPU (two minutes the first time)");
-    build_with_cargo(&["--release", "--package=gpupool", "--no-default-features"])?;
-    build_with_cargo(SIMULATED_PACKAGES)?;
+    build_with_cargo(&["--profile=quick", "--package=gpupool", "--no-default-features"])?;
+    build_with_cargo(&[&["--profile=quick"], SIMULATED_PACKAGES].concat())?;
     build_shim("--profile=preload", "--features=preload")?;
-    lay_out("demo", &[&[PROGRAM, SHIM], SIMULATED].concat())
+    lay_out("demo", DEMO)
 }
 
 fn build_with_cargo(arguments: &[&str]) -> Result<(), Error> {

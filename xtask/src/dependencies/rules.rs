@@ -114,7 +114,7 @@ mod tests {
     fn package(name: &str, version: &str) -> Package {
         let metadata = serde_json::json!({
             "id": name, "name": name, "version": version, "license": "MIT", "source": "registry",
-            "manifest_path": "/Cargo.toml", "dependencies": [],
+            "manifest_path": "/Cargo.toml", "dependencies": [], "targets": [],
         });
         serde_json::from_value(metadata).unwrap()
     }

@@ -7,8 +7,12 @@ use anyhow::Context as _;
 
 use super::Package;
 
-/// The dependencies that a crate declares and whose name is in none of its sources of that kind.
-pub(super) fn findings(package: &Package) -> anyhow::Result<Vec<String>> {
+/// The dependencies that a crate declares and whose name is in none of its sources of that kind. `library` knows by which
+/// name code calls a package's library.
+pub(super) fn findings(
+    package: &Package,
+    library: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<String>> {
     let folder = package.manifest_path.parent().unwrap_or_else(|| Path::new("."));
     let (own, of_tests, of_build) = (
         sources(&["src"].map(|name| folder.join(name)))?,
@@ -17,7 +21,11 @@ pub(super) fn findings(package: &Package) -> anyhow::Result<Vec<String>> {
     );
     let mut findings = Vec::new();
     for dependency in &package.dependencies {
-        let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
+        let renamed = dependency.rename.as_ref().map(|name| name.replace('-', "_"));
+        // Packages of other platforms are not known; nobody here gives their libraries odd names.
+        let name = renamed
+            .or_else(|| library(&dependency.name))
+            .unwrap_or_else(|| dependency.name.replace('-', "_"));
         let text = match dependency.kind.as_deref() {
             None => &own,
             Some("build") => &of_build,

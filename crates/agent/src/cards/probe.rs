@@ -81,7 +81,7 @@ pub fn probe(source: &Source) -> Result<Probe, CardsError> {
         let words = String::from_utf8_lossy(&output.stderr);
         let why = words.trim().trim_start_matches("gpupool: ").trim_end_matches('.');
         let why = if why.is_empty() { output.status.to_string() } else { why.to_owned() };
-        return Err(CardsError::Driver { library, why });
+        return Err(CardsError::PoolTask { library, why });
     }
     serde_json::from_slice(&output.stdout).map_err(|failure| CardsError::Answer(failure.to_string()))
 }

@@ -51,7 +51,7 @@ const LEAST_PART: f64 = 0.1;
 
 /// What was seen of a pod at a moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct CoreReading {
     /// When, since any fixed moment.
     pub(crate) at: Duration,
     /// The part of its card that it used in the [`WINDOW`] before, 0 to 1; `None` where NVML does not say.
@@ -64,7 +64,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Controller {
     /// What was seen since a window ago, oldest first.
-    seen: VecDeque<Seen>,
+    seen: VecDeque<CoreReading>,
     /// Since when every look has found the pod waiting for its limit.
     pressed_since: Option<Duration>,
     /// Sums behind the price, in seconds of device time.
@@ -97,7 +97,7 @@ impl Controller {
     }
 
     /// Learns from another look. `share` is what the pod should have had.
-    pub(crate) fn look(&mut self, seen: Seen, share: f64) {
+    pub(crate) fn look(&mut self, seen: CoreReading, share: f64) {
         let Some(last) = self.seen.back().copied() else {
             self.seen.push_back(seen);
             return;
@@ -151,7 +151,7 @@ impl Controller {
 }
 
 /// Seconds of device time that were charged between two looks; no more than can be, whatever the pod wrote there.
-fn charged_between(first: &Seen, last: &Seen) -> f64 {
+fn charged_between(first: &CoreReading, last: &CoreReading) -> f64 {
     let charged = last.usage.charged.wrapping_sub(first.usage.charged);
     let most = *PRICES.end() * last.at.saturating_sub(first.at).as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a few seconds")]

@@ -8,8 +8,9 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 
 use super::pod_watch::on_node;
-use crate::driver::{Input, say};
+use crate::event::AgentEvent;
 use crate::inquiry::{Inbox, Inquiry};
+use crate::log::say;
 use crate::pod::{PodNews, PodOnNode};
 
 /// Between two lists: however many strangers call, the API server is not flooded.
@@ -17,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl Inbox {
     /// Answers until the agent goes down. Everybody who asks meanwhile is answered by the same list.
-    pub(super) async fn answer(mut self, client: Client, node: String, driver: mpsc::Sender<Input>) {
+    pub(super) async fn answer(mut self, client: Client, node: String, task: mpsc::Sender<AgentEvent>) {
         let pods: Api<Pod> = Api::all(client);
         let on_node = ListParams::default().fields(&on_node(&node));
         let mut open: Vec<Inquiry> = Vec::new();
@@ -33,8 +34,8 @@ impl Inbox {
             match pods.list(&on_node).await {
                 Ok(list) => {
                     let asked = |pod: &PodOnNode| open.iter().any(|inquiry| inquiry.pod == pod.id);
-                    for pod in list.items.iter().filter_map(PodOnNode::of).filter(asked) {
-                        if driver.send(Input::Pods(PodNews::Present(pod))).await.is_err() {
+                    for pod in list.items.iter().filter_map(PodOnNode::read).filter(asked) {
+                        if task.send(AgentEvent::Pods(PodNews::Present(pod))).await.is_err() {
                             return;
                         }
                     }

@@ -16,7 +16,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::outage::{Outage, causes};
-use crate::driver::{Input, say};
+use crate::event::AgentEvent;
+use crate::log::say;
 
 /// When a write that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -56,7 +57,7 @@ pub(super) struct NodeWatch {
     pub(super) client: Client,
     pub(super) name: String,
     pub(super) terms: Terms,
-    pub(super) driver: mpsc::Sender<Input>,
+    pub(super) task: mpsc::Sender<AgentEvent>,
     /// Told the policy in force as soon as it is known.
     pub(super) policy: watch::Sender<Known>,
     /// The pool's cards, to be written on the node.
@@ -69,7 +70,7 @@ struct LastSeen {
     there: bool,
     /// The annotation with the cards.
     cards: Option<String>,
-    /// What the driver was told.
+    /// What the pool's task was told.
     sharing: Option<Sharing>,
 }
 
@@ -115,9 +116,9 @@ impl NodeWatch {
                 let sharing = self.sharing(&node, last.sharing);
                 if last.sharing != Some(sharing) {
                     last.sharing = Some(sharing);
-                    let input = Input::Sharing { policy: sharing.policy, qos: Some(sharing.qos) };
-                    // The driver is gone when the agent goes down.
-                    let _ = self.driver.send(input).await;
+                    let input = AgentEvent::Sharing { policy: sharing.policy, qos: Some(sharing.qos) };
+                    // The pool's task is gone when the agent goes down.
+                    let _ = self.task.send(input).await;
                     self.policy.send_replace(Known::Policy(sharing.policy));
                 }
             }

@@ -1,6 +1,6 @@
 //! Says once that the API server is away, and once that it is back.
 
-use crate::driver::say;
+use crate::log::say;
 
 /// Whether something that is watched can be seen at the moment.
 #[derive(Debug)]

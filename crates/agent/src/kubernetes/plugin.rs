@@ -28,8 +28,9 @@ use starting::Starting;
 
 use super::cdi;
 use super::node::Known;
-use super::pod_watch::Seen;
-use crate::driver::{Input, say};
+use super::pod_watch::SharingPods;
+use crate::event::AgentEvent;
+use crate::log::say;
 
 /// How often the kubelet's socket and our own are looked at, and a registration that failed is tried again.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -42,13 +43,13 @@ const PER_CARD: usize = 100;
 
 /// What the plugins need to know.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct PluginContext {
     pub(super) kubelet: Kubelet,
     pub(super) client: Client,
-    pub(super) seen: Seen,
+    pub(super) seen: SharingPods,
     pub(super) policy: watch::Receiver<Known>,
     pub(super) cards: watch::Receiver<Vec<PoolCard>>,
-    pub(super) driver: mpsc::Sender<Input>,
+    pub(super) task: mpsc::Sender<AgentEvent>,
     /// The device of the Container Device Interface that holds the driver and all cards.
     pub(super) driver_device: String,
 }
@@ -68,21 +69,21 @@ struct Plugin {
     socket: &'static str,
     advertises: Advertises,
     gives: Gives,
-    around: Surroundings,
+    context: PluginContext,
 }
 
 /// The plugins of a node that may share its cards; with `whole_cards` also the one for whole cards.
-pub(super) fn serve(around: &Surroundings, whole_cards: bool) {
-    let both = vec![around.driver_device.clone(), cdi::DEVICE.to_owned()];
+pub(super) fn serve(context: &PluginContext, whole_cards: bool) {
+    let both = vec![context.driver_device.clone(), cdi::DEVICE.to_owned()];
     let plugin = |resource, socket, advertises, gives| {
-        tokio::spawn(Plugin { resource, socket, advertises, gives, around: around.clone() }.run());
+        tokio::spawn(Plugin { resource, socket, advertises, gives, context: context.clone() }.run());
     };
     let shared = Advertises::Percentages;
     // Both give the same: the runtime adds a device once, whichever resource brought it.
     plugin(CORE_RESOURCE, "gpupool-core.sock", shared, Gives::Always(both.clone()));
     plugin(MEMORY_RESOURCE, "gpupool-memory.sock", shared, Gives::Always(both));
     if whole_cards {
-        let kind = around.driver_device.split('=').next().unwrap_or_default().to_owned();
+        let kind = context.driver_device.split('=').next().unwrap_or_default().to_owned();
         plugin(EXCLUSIVE_RESOURCE, "gpupool-cards.sock", Advertises::Cards, Gives::ByToken(kind));
     }
 }
@@ -91,7 +92,7 @@ impl Plugin {
     async fn run(mut self) {
         loop {
             while !self.is_wanted() {
-                if self.around.policy.changed().await.is_err() {
+                if self.context.policy.changed().await.is_err() {
                     return;
                 }
             }
@@ -103,13 +104,13 @@ impl Plugin {
     }
 
     fn is_wanted(&self) -> bool {
-        let policy = *self.around.policy.borrow();
+        let policy = *self.context.policy.borrow();
         self.advertises == Advertises::Cards || matches!(policy, Known::Policy(Some(_)))
     }
 
     /// Serves until the kubelet has started again, or the node's cards are not shared any more.
     async fn serve(&mut self) -> std::io::Result<()> {
-        let path = self.around.kubelet.plugins().join(self.socket);
+        let path = self.context.kubelet.plugins().join(self.socket);
         let listener = listen(&path)?;
         let ours = inode(&path);
         let (devices, told) = watch::channel(Arc::new(self.devices()));
@@ -118,13 +119,13 @@ impl Plugin {
         let mut registered = None;
         let mut complained = false;
         loop {
-            let birth = self.around.kubelet.birth();
+            let birth = self.context.kubelet.birth();
             if registered.is_some() && (birth != registered || inode(&path) != ours) {
                 say(&format!("the kubelet has started again: registering {} anew", self.resource));
                 break;
             }
             if registered.is_none() && birth.is_some() {
-                match self.around.kubelet.register(self.introduction()).await {
+                match self.context.kubelet.register(self.introduction()).await {
                     Ok(()) => {
                         say(&format!("{} is registered with the kubelet", self.resource));
                         registered = birth;
@@ -157,10 +158,10 @@ impl Plugin {
     /// Waits until there may be something to do.
     async fn next(&mut self, devices: &watch::Sender<Arc<Vec<Device>>>) {
         tokio::select! {
-            Ok(()) = self.around.cards.changed() => {
+            Ok(()) = self.context.cards.changed() => {
                 devices.send_replace(Arc::new(self.devices()));
             }
-            _ = self.around.policy.changed() => {}
+            _ = self.context.policy.changed() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
     }
@@ -171,14 +172,14 @@ impl Plugin {
         devices: watch::Receiver<Arc<Vec<Device>>>,
         stopped: oneshot::Receiver<()>,
     ) -> impl Future<Output = ()> + use<> {
-        let around = &self.around;
+        let context = &self.context;
         let starting = (self.advertises == Advertises::Percentages).then(|| Starting {
             resource: self.resource,
-            kubelet: around.kubelet.clone(),
-            client: around.client.clone(),
-            seen: around.seen.clone(),
-            policy: around.policy.clone(),
-            driver: around.driver.clone(),
+            kubelet: context.kubelet.clone(),
+            client: context.client.clone(),
+            seen: context.seen.clone(),
+            policy: context.policy.clone(),
+            task: context.task.clone(),
         });
         let service = Service { options: self.options(), devices, gives: self.gives.clone(), starting };
         let connections = futures::stream::unfold(listener, |listener| async {
@@ -212,7 +213,7 @@ impl Plugin {
     }
 
     fn devices(&mut self) -> Vec<Device> {
-        let cards = self.around.cards.borrow_and_update();
+        let cards = self.context.cards.borrow_and_update();
         match self.advertises {
             Advertises::Percentages => percents(&cards),
             Advertises::Cards => cards.iter().map(|card| device(card.uuid.clone(), card.healthy)).collect(),

@@ -12,8 +12,8 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 
 use super::outage::Outage;
-use super::pod::id_of;
-use crate::driver::Input;
+use super::pod_object::id_of;
+use crate::event::AgentEvent;
 use crate::pod::{PodNews, PodOnNode};
 
 /// The selector of a node's pods.
@@ -23,9 +23,9 @@ pub(super) fn on_node(node: &str) -> String {
 
 /// The pods that share, by namespace and name, as the watch saw them last.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen(Arc<Mutex<BTreeMap<(String, String), PodOnNode>>>);
+pub(super) struct SharingPods(Arc<Mutex<BTreeMap<(String, String), PodOnNode>>>);
 
-impl Seen {
+impl SharingPods {
     /// A pod by its names.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<PodOnNode> {
         self.with(|pods| pods.get(&(namespace.to_owned(), name.to_owned())).cloned())
@@ -46,8 +46,8 @@ impl Seen {
     }
 }
 
-/// Tells the driver of this node's pods until the agent goes down.
-pub(super) async fn follow(client: Client, node: String, seen: Seen, driver: mpsc::Sender<Input>) {
+/// Tells the pool's task of this node's pods until the agent goes down.
+pub(super) async fn follow(client: Client, node: String, seen: SharingPods, task: mpsc::Sender<AgentEvent>) {
     let config = watcher::Config::default().fields(&on_node(&node));
     let mut events = pin!(watcher(Api::<Pod>::all(client), config).default_backoff());
     let mut outage = Outage::of("this node's pods");
@@ -64,21 +64,21 @@ pub(super) async fn follow(client: Client, node: String, seen: Seen, driver: mps
             }
         };
         if let Some(news) = news
-            && driver.send(Input::Pods(news)).await.is_err()
+            && task.send(AgentEvent::Pods(news)).await.is_err()
         {
             return;
         }
     }
 }
 
-fn news(event: Event<Pod>, listed: &mut Vec<PodOnNode>, seen: &Seen) -> Option<PodNews> {
+fn news(event: Event<Pod>, listed: &mut Vec<PodOnNode>, seen: &SharingPods) -> Option<PodNews> {
     match event {
         Event::Init => {
             listed.clear();
             None
         }
         Event::InitApply(pod) => {
-            listed.extend(PodOnNode::of(&pod));
+            listed.extend(PodOnNode::read(&pod));
             None
         }
         Event::InitDone => {
@@ -88,7 +88,7 @@ fn news(event: Event<Pod>, listed: &mut Vec<PodOnNode>, seen: &Seen) -> Option<P
             Some(PodNews::Listed(pods))
         }
         Event::Apply(pod) => {
-            if let Some(pod) = PodOnNode::of(&pod) {
+            if let Some(pod) = PodOnNode::read(&pod) {
                 seen.put(pod.clone());
                 Some(PodNews::Present(pod))
             } else {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::outage::causes;
-use crate::driver::say;
+use crate::log::say;
 use crate::notice::Notice;
 use crate::pod::PodRef;
 
@@ -49,13 +49,13 @@ impl Notice {
                     Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now, of_both),
                 ]
             }
-            Self::TurnedAway { pod, why } => vec![Report {
+            Self::Rejected { pod, why } => vec![Report {
                 pod,
                 condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
                 event: Some((REFUSED, why.sentence)),
                 number,
             }],
-            Self::TakenIn { pod } => {
+            Self::Admitted { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
                 let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
                 vec![Report { pod, condition: Some(condition), event: None, number }]

@@ -3,7 +3,7 @@
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Scrape, family, one};
-use crate::control::Hold;
+use crate::admin_api::Hold;
 
 impl Scrape {
     /// The families of the check.
@@ -63,7 +63,7 @@ const fn word(hold: Hold) -> &'static str {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::control::{Hold, HoldStatus, NotHeldStatus, WhyNotHeld};
+    use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, WhyNotHeld};
 
     /// A pod that is held in part, or that has no GPU process.
     pub(in crate::metrics) fn held(partly: bool) -> HoldStatus {

@@ -7,18 +7,28 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
 
-use crate::driver::Input;
+use super::Scrape;
 
 /// What the page is served as.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves the page in a task of its own, and says on which address.
-pub(crate) async fn serve(address: SocketAddr, driver: mpsc::Sender<Input>) -> std::io::Result<SocketAddr> {
+/// Serves the page in a task of its own, and says on which address. `scrape` is asked at every request; it gives `None`
+/// when the agent goes down.
+pub(crate) async fn serve<F, A>(address: SocketAddr, scrape: F) -> std::io::Result<SocketAddr>
+where
+    F: Fn() -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Option<Scrape>> + Send + 'static,
+{
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    let page = Router::new().route("/metrics", get(move || scrape(driver.clone())));
+    let page = Router::new().route(
+        "/metrics",
+        get(move || {
+            let scraped = scrape();
+            async move { answer(scraped.await) }
+        }),
+    );
     tokio::spawn(async move {
         // It ends with the agent; a failed accept is retried by axum itself.
         let _ = axum::serve(listener, page).await;
@@ -26,14 +36,8 @@ pub(crate) async fn serve(address: SocketAddr, driver: mpsc::Sender<Input>) -> s
     Ok(address)
 }
 
-async fn scrape(driver: mpsc::Sender<Input>) -> Response {
-    let (answer, scrape) = oneshot::channel();
-    let asked = driver.send(Input::Scrape { answer }).await;
-    let text = match (asked, scrape.await) {
-        (Ok(()), Ok(scrape)) => scrape.text().ok(),
-        _ => None,
-    };
-    match text {
+fn answer(scrape: Option<Scrape>) -> Response {
+    match scrape.and_then(|scrape| scrape.text().ok()) {
         Some(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "the agent is going down\n").into_response(),
     }

@@ -1,4 +1,4 @@
-//! One connection: packets in, words for the driver; answers to people's requests out.
+//! One connection: packets in, events for the pool's task; answers to people's requests out.
 //!
 //! Everything that comes is hostile until it has been read. Rubbish ends the conversation; nothing ends the agent.
 
@@ -11,8 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_seqpacket::UnixSeqpacket;
 use tokio_seqpacket::ancillary::OwnedAncillaryMessage;
 
-use crate::control::{self, Assembler, LONGEST_REQUEST, Piece, RefusalReason, RefusedReply, Reply, Request};
-use crate::driver::{ConnectionId, Frame, Input};
+use crate::admin_api::{
+    self, Assembler, Fragment, LONGEST_REQUEST, RefusalReason, RefusedReply, Reply, Request,
+};
+use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::inquiry::Inquiries;
 
 /// Room for a header and more descriptors than anybody has a reason to send. What does not fit is closed unseen.
@@ -30,13 +32,14 @@ pub(crate) enum End {
 /// Holds a conversation to its end.
 pub(super) async fn converse(
     socket: Arc<UnixSeqpacket>,
-    inbox: mpsc::Sender<Input>,
+    inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
 ) {
     // A caller that can't be known has ended, or is outside the agent's view: either way there is nobody to serve.
     let Ok((user, held)) = super::introduce(&socket) else { return };
     let (accepted, id) = oneshot::channel();
-    let connected = Input::Connected { socket: Arc::clone(&socket), user, held, accepted };
+    let connected =
+        AgentEvent::Connected { socket: Arc::clone(&socket) as _, user, held: Box::new(held), accepted };
     if inbox.send(connected).await.is_err() {
         return;
     }
@@ -52,14 +55,14 @@ pub(super) async fn converse(
     };
     if let Err(End::Rubbish) = conversation.run().await {
         // The inbox is closed when the agent goes down.
-        let _ = conversation.inbox.send(Input::Rubbish { from }).await;
+        let _ = conversation.inbox.send(AgentEvent::Rubbish { from }).await;
     }
-    let _ = conversation.inbox.send(Input::Closed { from }).await;
+    let _ = conversation.inbox.send(AgentEvent::Closed { from }).await;
 }
 
 struct Conversation {
     socket: Arc<UnixSeqpacket>,
-    inbox: mpsc::Sender<Input>,
+    inbox: mpsc::Sender<AgentEvent>,
     from: ConnectionId,
     /// Whether people's requests are answered here.
     may_ask: bool,
@@ -85,19 +88,19 @@ impl Conversation {
                 Message::Acquire(acquire) => self.say(Frame::Acquire(acquire.only())).await?,
                 Message::Release(_) => self.say(Frame::Release).await?,
                 Message::Control(body) => match self.request.add(body, LONGEST_REQUEST) {
-                    Piece::More => {}
-                    Piece::Whole(text) => self.answer(&text).await?,
-                    Piece::Rubbish => return Err(End::Rubbish),
+                    Fragment::More => {}
+                    Fragment::Whole(text) => self.answer(&text).await?,
+                    Fragment::Rubbish => return Err(End::Rubbish),
                 },
                 Message::Welcome(_) | Message::Refused(_) | Message::Granted(_) => return Err(End::Rubbish),
             }
         }
     }
 
-    /// Hands a program's words to the driver and waits until it has dealt with them.
+    /// Hands a program's words to the pool's task and waits until it has dealt with them.
     async fn say(&self, frame: Frame) -> Result<(), End> {
         let (done, dealt_with) = oneshot::channel();
-        self.tell(Input::Frame { from: self.from, frame, done }).await?;
+        self.tell(AgentEvent::Frame { from: self.from, frame, done }).await?;
         dealt_with.await.map_err(|_| End::Over)
     }
 
@@ -122,7 +125,7 @@ impl Conversation {
             return self.stream().await;
         }
         let (answer, reply) = oneshot::channel();
-        self.tell(Input::Request { from: self.from, request, answer }).await?;
+        self.tell(AgentEvent::Request { from: self.from, request, answer }).await?;
         let reply = reply.await.map_err(|_| End::Over)?;
         self.reply(&reply).await
     }
@@ -130,7 +133,7 @@ impl Conversation {
     /// Sends every status until the other end hangs up. Whoever reads slowly gets only the latest.
     async fn stream(&self) -> Result<(), End> {
         let (answer, statuses) = oneshot::channel();
-        self.tell(Input::Watch { answer }).await?;
+        self.tell(AgentEvent::Watch { answer }).await?;
         let mut statuses = statuses.await.map_err(|_| End::Over)?;
         loop {
             statuses.changed().await.map_err(|_| End::Over)?;
@@ -140,7 +143,7 @@ impl Conversation {
     }
 
     async fn reply(&self, reply: &Reply) -> Result<(), End> {
-        let packets = control::reply_packets(reply).map_err(|_| End::Over)?;
+        let packets = admin_api::reply_packets(reply).map_err(|_| End::Over)?;
         self.send(&packets).await
     }
 
@@ -151,8 +154,8 @@ impl Conversation {
         Ok(())
     }
 
-    async fn tell(&self, input: Input) -> Result<(), End> {
-        self.inbox.send(input).await.map_err(|_| End::Over)
+    async fn tell(&self, event: AgentEvent) -> Result<(), End> {
+        self.inbox.send(event).await.map_err(|_| End::Over)
     }
 }
 

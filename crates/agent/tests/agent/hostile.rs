@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpupool_agent::control::{RefusalReason, Reply, Request};
+use gpupool_agent::admin_api::{RefusalReason, Reply, Request};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::message::{Acquire, FrameKind, Granted, Header, Hello, MAX_FRAME, Release};
 use rustix::fs::MemfdFlags;

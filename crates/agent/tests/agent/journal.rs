@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use gpupool_agent::control::Reply;
+use gpupool_agent::admin_api::Reply;
 
 use crate::leases::whole_card;
 use crate::node::Node;

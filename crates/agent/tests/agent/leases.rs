@@ -1,6 +1,6 @@
 //! Grants, waiting, sharing a lease, and giving it back.
 
-use gpupool_agent::control::Reply;
+use gpupool_agent::admin_api::Reply;
 use gpupool_core::pool::PodState;
 use gpupool_wire::limits::PodState as PageState;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpupool_agent::control::client::Client;
-use gpupool_agent::control::{Register, Reply, Request, Status};
+use gpupool_agent::admin_api::client::Client;
+use gpupool_agent::admin_api::{Register, Reply, Request, Status};
 use tempfile::TempDir;
 
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.

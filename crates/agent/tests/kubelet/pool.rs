@@ -96,7 +96,7 @@ fn an_agent_that_starts_again_knows_everybody(scene: &mut Scene) {
     scene.kill_agent();
     scene.start_agent();
     let after = scene.status();
-    let leases = |status: &gpupool_agent::control::Status| -> Vec<(String, u64, String)> {
+    let leases = |status: &gpupool_agent::admin_api::Status| -> Vec<(String, u64, String)> {
         status.leases.iter().map(|one| (one.pod.clone(), one.lease, one.card_uuid.clone())).collect()
     };
     assert_eq!(leases(&before), leases(&after));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gpupool_agent::control::Status;
+use gpupool_agent::admin_api::Status;
 use gpupool_testbed::{CDI_DEVICE, Cluster, Image, KubeletNode, STATE, SimulatedCards};
 use serde_json::{Value, json};
 use simgpu_device::{Machine, MachineSettings};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use gpupool_agent::admin_api::SimulatedDriver;
 use gpupool_agent::cards::Source;
-use gpupool_agent::control::SimulatedDriver;
 use gpupool_agent::socket_path::Surroundings;
 use gpupool_agent::{Settings, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};

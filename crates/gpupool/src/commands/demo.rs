@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use gpupool_agent::control::Status;
+use gpupool_agent::admin_api::Status;
 use gpupool_core::pool::PodState;
 use tokio::time::Instant;
 

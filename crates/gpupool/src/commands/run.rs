@@ -11,8 +11,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use gpupool_agent::control::client::{Client, ClientError};
-use gpupool_agent::control::{RefusalReason, Register, Registered, Reply, Request};
+use gpupool_agent::admin_api::client::{Client, ClientError};
+use gpupool_agent::admin_api::{RefusalReason, Register, Registered, Reply, Request};
 use gpupool_core::share::Share;
 
 use crate::agent_socket::SocketArgs;

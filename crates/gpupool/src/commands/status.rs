@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use gpupool_agent::control::{Hold, LeaseStatus, PodStatus, Reply, Request, Status};
+use gpupool_agent::admin_api::{Hold, LeaseStatus, PodStatus, Reply, Request, Status};
 use gpupool_core::pool::PodState;
 
 use crate::agent_socket::SocketArgs;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use gpupool_agent::control::{Reply, Request, Stopped};
+use gpupool_agent::admin_api::{Reply, Request, Stopped};
 
 use crate::agent_socket::SocketArgs;
 

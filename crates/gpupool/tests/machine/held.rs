@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use gpupool_agent::control::{Hold, PodStatus, Status, WhyNotHeld};
+use gpupool_agent::admin_api::{Hold, PodStatus, Status, WhyNotHeld};
 
 use crate::agent_node::{AgentNode, dist, wait_for};
 

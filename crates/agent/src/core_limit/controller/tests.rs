@@ -46,7 +46,7 @@ impl Modelled {
             let window = &self.used[self.used.len().saturating_sub(SECOND)..];
             let percent = (window.iter().sum::<f64>() * 100.0).round();
             let charged = (self.charged * 1e9) as u64;
-            let seen = Seen {
+            let seen = CoreReading {
                 at: STEP * u32::try_from(self.used.len()).unwrap(),
                 used: Some(percent / 100.0),
                 usage: Usage { charged, waited: self.waited },
@@ -100,7 +100,7 @@ fn without_nvml_the_rate_is_the_share() {
     let mut controller = Controller::new();
     for look in 0..100_u32 {
         let usage = Usage { charged: u64::from(look) * 90_000_000, waited: u64::from(look) };
-        controller.look(Seen { at: STEP * 10 * look, used: None, usage }, 0.3);
+        controller.look(CoreReading { at: STEP * 10 * look, used: None, usage }, 0.3);
     }
     assert_eq!(controller.rate(0.3).per_second, 300_000_000);
 }
@@ -142,7 +142,7 @@ proptest! {
         for (number, (charged, waited, used)) in looks.into_iter().enumerate() {
             let at = STEP * 10 * u32::try_from(number).unwrap();
             let used = Some(used);
-            controller.look(Seen { at, used, usage: Usage { charged, waited } }, share);
+            controller.look(CoreReading { at, used, usage: Usage { charged, waited } }, share);
             let rate = controller.rate(share).per_second as f64 / 1e9;
             prop_assert!(rate >= share * LEAST_PART * PRICES.start() * 0.99, "{rate}");
             let most = share - DEBTS.start() / PAY_BACK;

@@ -16,10 +16,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use super::kubelet::Kubelet;
-use crate::driver::{Input, say};
+use crate::event::AgentEvent;
 use crate::kubernetes::node::Known;
 use crate::kubernetes::outage::causes;
-use crate::kubernetes::pod_watch::Seen;
+use crate::kubernetes::pod_watch::SharingPods;
+use crate::log::say;
 use crate::pod::PodOnNode;
 
 /// How long the API server may take to answer here.
@@ -32,9 +33,9 @@ pub(super) struct Starting {
     pub(super) resource: &'static str,
     pub(super) kubelet: Kubelet,
     pub(super) client: Client,
-    pub(super) seen: Seen,
+    pub(super) seen: SharingPods,
     pub(super) policy: watch::Receiver<Known>,
-    pub(super) driver: mpsc::Sender<Input>,
+    pub(super) task: mpsc::Sender<AgentEvent>,
 }
 
 impl Starting {
@@ -69,7 +70,7 @@ impl Starting {
                 return Err(format!("cannot read pod {namespace}/{name}: the API server does not answer"));
             }
         };
-        PodOnNode::of(&pod).ok_or_else(|| format!("pod {namespace}/{name} asks for no share of a card"))
+        PodOnNode::read(&pod).ok_or_else(|| format!("pod {namespace}/{name} asks for no share of a card"))
     }
 
     async fn owner_of(&self, ids: &[String]) -> Result<(String, String), String> {
@@ -89,7 +90,7 @@ impl Starting {
     async fn place(&self, pod: PodOnNode) -> Result<(), String> {
         let (reference, annotated) = (pod.reference.clone(), pod.card.clone());
         let (answer, place) = oneshot::channel();
-        let asked = self.driver.send(Input::Starting { pod, answer }).await;
+        let asked = self.task.send(AgentEvent::Starting { pod, answer }).await;
         let (Ok(()), Ok(place)) = (asked, place.await) else {
             return Err("the agent is going down".to_owned());
         };

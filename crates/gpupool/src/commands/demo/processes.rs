@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use gpupool_agent::control::client::Client;
-use gpupool_agent::control::{Reply, Request, Status};
+use gpupool_agent::admin_api::client::Client;
+use gpupool_agent::admin_api::{Reply, Request, Status};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};

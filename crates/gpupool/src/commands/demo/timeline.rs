@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use gpupool_agent::control::{PodStatus, Status};
+use gpupool_agent::admin_api::{PodStatus, Status};
 use gpupool_core::pool::PodState;
 
 /// What one column of the picture stands for.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use gpupool_agent::control::Status;
+use gpupool_agent::admin_api::Status;
 
 /// Unaccounted memory up to here is not worth a line, in bytes: a context differs a little from what it is charged.
 const WORTH_A_LINE: u64 = 64 << 20;

@@ -26,7 +26,7 @@ const READS: usize = 4;
 /// What lies between two of these.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
 
-/// The ledgers of all pods, where both the pool's driver and the looking thread reach them.
+/// The ledgers of all pods, where both the pool's task and the observing thread reach them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledgers(Arc<Mutex<BTreeMap<PodId, Arc<LedgerFile>>>>);
 

@@ -1,21 +1,21 @@
-//! The status and the metrics, read from the pool and the books.
+//! The status and the metrics, read from the pool and the registry.
 
 use gpupool_core::pool::{LeaseView, Millis, PodId, Timestamp};
 
+use super::PoolTask;
 use super::publish::share_of;
-use super::{Driver, clock};
-use crate::control::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
+use crate::admin_api::{CardStatus, EndingStatus, LeaseStatus, PodStatus, QosStatus, QueueStatus, Status};
 use crate::metrics::{CardSample, PodSample, Scrape};
 
-impl Driver {
+impl PoolTask {
     /// How things stand now.
     pub(super) fn status(&self) -> Status {
-        let now = clock();
+        let now = self.now();
         let qos = self.pool.qos();
         Status {
             version: 1,
-            node: self.setting.node.clone(),
-            simulated: self.setting.simulated.is_some(),
+            node: self.settings.node.clone(),
+            simulated: self.settings.simulated.is_some(),
             policy: self.pool.policy(),
             qos: QosStatus {
                 preempt_enabled: qos.preempt_enabled,
@@ -78,16 +78,16 @@ impl Driver {
 
     fn pod_statuses(&self) -> Vec<PodStatus> {
         let status = |view: gpupool_core::pool::PodView<'_>| {
-            let group = self.books.group(view.pod);
+            let entry = self.registry.pod(view.pod);
             PodStatus {
                 name: self.name_of(view.pod),
                 state: view.state,
                 core: view.spec.core,
                 memory: view.spec.memory,
                 priority: view.spec.priority,
-                run_pid: group.and_then(|group| group.run).map(|run| run.pid),
-                pids: self.books.members_of(view.pod).iter().map(|key| key.pid).collect(),
-                stopping: view.leaving || group.is_some_and(|group| group.stopping),
+                run_pid: entry.and_then(|entry| entry.run).map(|run| run.pid),
+                pids: self.registry.members_of(view.pod).iter().map(|key| key.pid).collect(),
+                stopping: view.leaving || entry.is_some_and(|entry| entry.stopping),
                 hold: self.hold_status(&view),
             }
         };
@@ -104,7 +104,7 @@ impl Driver {
     fn utilisation(&self, lease: &LeaseView<'_>) -> Option<u32> {
         let look = self.looks.get(lease.card)?;
         if let Some(by_process) = &look.utilisation_of {
-            let members = self.books.members_of(lease.pod);
+            let members = self.registry.members_of(lease.pod);
             let used: u32 = members.iter().filter_map(|key| by_process.get(&key.pid)).sum();
             return Some(used.min(100));
         }
@@ -114,9 +114,9 @@ impl Driver {
 
     /// Everything the metrics page says.
     pub(super) fn scrape(&self) -> Scrape {
-        let now = clock();
+        let now = self.now();
         let pod = |view: gpupool_core::pool::PodView<'_>| PodSample {
-            reference: self.books.group(view.pod).and_then(|group| group.reference.clone()),
+            reference: self.registry.pod(view.pod).and_then(|entry| entry.reference.clone()),
             id: view.pod.to_string(),
             state: view.state,
             position: self.pool.position(view.pod),
@@ -136,9 +136,9 @@ impl Driver {
             strangers: self.strangers_on(card.uuid),
         };
         Scrape {
-            node: self.setting.node.clone(),
+            node: self.settings.node.clone(),
             policy: self.policy_in_force(),
-            device_metrics: self.setting.device_metrics,
+            device_metrics: self.settings.device_metrics,
             pods: self.pool.pods().map(pod).collect(),
             cards: self.pool.cards().map(card).collect(),
             queue_length: self.pool.queue().count(),

@@ -3,9 +3,11 @@
 use gpupool_core::pool::{Event, PodId, PodSpec, Refusal};
 use tokio::sync::oneshot;
 
-use super::{ConnectionId, Driver, say};
-use crate::books::{Group, Record};
-use crate::control::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
+use super::PoolTask;
+use crate::admin_api::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
+use crate::event::ConnectionId;
+use crate::log::say;
+use crate::registry::{PodEntry, Record};
 
 /// Longest name of a pod, in bytes: that of a Kubernetes object.
 const LONGEST_NAME: usize = 253;
@@ -15,7 +17,7 @@ pub(super) fn refused(reason: RefusalReason, sentence: String) -> Reply {
     Reply::Refused(RefusedReply { reason, sentence })
 }
 
-impl Driver {
+impl PoolTask {
     /// Answers a request, at once or when it is done.
     pub(super) fn request(&mut self, from: ConnectionId, request: Request, answer: oneshot::Sender<Reply>) {
         let reply = match request {
@@ -60,18 +62,18 @@ impl Driver {
             PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
         // The answer to the first time was lost: the agent was killed in between.
         if self.runs.get(&key) == Some(&pod) && self.pool.pod(&pod).is_some_and(|view| *view.spec == spec) {
-            return Reply::Registered(Registered { simulated: self.setting.simulated.clone() });
+            return Reply::Registered(Registered { simulated: self.settings.simulated.clone() });
         }
         if let Some(mine) = self.runs.get(&key) {
             return refused(RefusalReason::Other, format!("process {} runs `{mine}` already", key.pid));
         }
-        if self.books.group(&pod).is_some() {
+        if self.registry.pod(&pod).is_some() {
             let sentence =
                 format!("`{pod}` is already on this node: choose another name, or wait until it has ended");
             return refused(RefusalReason::Name, sentence);
         }
         let watched = match self.connections.get_mut(from).and_then(|connection| connection.held.take()) {
-            Some(held) => crate::server::watch_exit(&held, self.exits.clone()),
+            Some(held) => held.watch_exit(self.environment.exits.clone()),
             None => return refused(RefusalReason::Other, "this connection is a program's".to_owned()),
         };
         if let Err(failure) = watched {
@@ -83,15 +85,15 @@ impl Driver {
         if let Err(refusal) = self.step(&Event::PodAdded { pod: pod.clone(), spec }) {
             return refused(reason_of(&refusal), refusal.to_string());
         }
-        self.identity.learn(key, &pod);
+        self.environment.identity.learn(key, &pod);
         self.runs.insert(key, pod.clone());
-        let group = Group { run: Some(key), reference: None, user, ledger: None, stopping: false };
-        self.record(Record::Group { pod: pod.clone(), group });
+        let entry = PodEntry { run: Some(key), reference: None, user, ledger: None, stopping: false };
+        self.record(Record::Pod { pod: pod.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
         if let Err(failure) = self.open_files(&pod, None) {
             say(&format!("cannot share memory with {pod}: {failure}"));
         }
-        Reply::Registered(Registered { simulated: self.setting.simulated.clone() })
+        Reply::Registered(Registered { simulated: self.settings.simulated.clone() })
     }
 }
 

@@ -8,7 +8,7 @@
 
 use gpupool_core::pool::PodId;
 
-use crate::identity::{Identify, Stranger};
+use super::{Identify, Stranger};
 use crate::procfs::{Proc, ProcessKey};
 
 /// Where the hyphens of a UUID are.

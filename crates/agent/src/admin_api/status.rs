@@ -5,7 +5,7 @@ use gpupool_core::pool::{PodState, Policy};
 use gpupool_core::share::Share;
 use serde::{Deserialize, Serialize};
 
-pub use crate::accounting::WhyNotHeld;
+pub use crate::usage_audit::WhyNotHeld;
 
 /// Everything about one agent's cards and pods, of one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -8,10 +8,11 @@ use gpupool_wire::bucket::Rate;
 use gpupool_wire::limits::{Limits, PodState};
 use tokio::sync::{oneshot, watch};
 
-use super::{Driver, say};
-use crate::control::{self, Reply};
+use super::PoolTask;
+use crate::admin_api::{self, Reply};
+use crate::log::say;
 
-impl Driver {
+impl PoolTask {
     /// Brings all pages up to date, and tells watchers.
     pub(super) fn publish(&mut self) {
         self.waiting_since =
@@ -95,7 +96,7 @@ impl Driver {
 
     fn status_packets(&self) -> Arc<Vec<Vec<u8>>> {
         let status = Reply::Status(Box::new(self.status()));
-        Arc::new(control::reply_packets(&status).unwrap_or_else(|failure| {
+        Arc::new(admin_api::reply_packets(&status).unwrap_or_else(|failure| {
             say(&format!("cannot write the status: {failure}"));
             Vec::new()
         }))

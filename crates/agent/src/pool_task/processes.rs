@@ -12,11 +12,13 @@ use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, RefusalReason};
 
-use super::{ConnectionId, Driver, Effect, Frame, Member, PodFiles, clock, say};
-use crate::books::{Group, Process, Record, Use};
+use super::{Effect, Member, PodFiles, PoolTask};
+use crate::environment::ProcessHandle;
+use crate::event::{ConnectionId, Frame};
+use crate::log::say;
 use crate::pages::{LedgerFile, LimitsFile};
-use crate::peer::Held;
 use crate::procfs::ProcessKey;
+use crate::registry::{CardUse, PodEntry, Process, Record};
 
 /// How long a process that waited, or was granted a card unheard, may stay away before its place is given up. A
 /// waiting program comes back within a second or two.
@@ -25,10 +27,10 @@ const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
 /// The same after the agent itself was away.
 pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
 
-/// A refusal for the program.
-struct No(RefusalReason, String);
+/// Why a program gets no card: the reason on the wire and the sentence that its user reads.
+struct ProgramRefusal(RefusalReason, String);
 
-impl Driver {
+impl PoolTask {
     /// A program's frame. Out of turn, it is rubbish.
     pub(super) fn frame(&mut self, from: ConnectionId, frame: Frame) {
         let Some(connection) = self.connections.get(from) else { return };
@@ -42,7 +44,7 @@ impl Driver {
             }
             _ => return self.rubbish(from),
         };
-        if let Err(No(reason, sentence)) = refused {
+        if let Err(ProgramRefusal(reason, sentence)) = refused {
             self.counters.refusals.inc();
             if let Some(member) = self.members.get_mut(&key) {
                 member.asked = false;
@@ -58,20 +60,24 @@ impl Driver {
         key: ProcessKey,
         hello: &Hello,
         ledger: Option<OwnedFd>,
-    ) -> Result<(), No> {
-        let known = self.books.process(key).map(|process| process.pod.clone());
+    ) -> Result<(), ProgramRefusal> {
+        let known = self.registry.process(key).map(|process| process.pod.clone());
         let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
             None => self
+                .environment
                 .identity
                 .pod_of(key, None)
-                .map_err(|stranger| No(RefusalReason::NotRegistered, stranger.to_string()))?,
+                .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
             say(&format!("cannot share memory with {pod}: {failure}"));
-            No(RefusalReason::Other, format!("the agent cannot share memory with `{pod}`: {failure}"))
+            ProgramRefusal(
+                RefusalReason::Other,
+                format!("the agent cannot share memory with `{pod}`: {failure}"),
+            )
         })?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?
@@ -90,12 +96,12 @@ impl Driver {
     }
 
     /// Only programs of pods that are in the pool, and stay there, get a card.
-    fn check_place(&self, pod: &PodId) -> Result<(), No> {
-        if self.books.group(pod).is_some_and(|group| !group.stopping) {
+    fn check_place(&self, pod: &PodId) -> Result<(), ProgramRefusal> {
+        if self.registry.pod(pod).is_some_and(|entry| !entry.stopping) {
             return Ok(());
         }
         if let Some(why) = self.turned_away(pod) {
-            return Err(No(
+            return Err(ProgramRefusal(
                 RefusalReason::NotRegistered,
                 format!("this pod has no share of a card: {}", why.sentence),
             ));
@@ -105,10 +111,10 @@ impl Driver {
                 "the pod with UID {pod} is not known here: it asks for no share of a card, or the API server has not \
                  told of it yet; try again"
             );
-            return Err(No(RefusalReason::NotRegistered, sentence));
+            return Err(ProgramRefusal(RefusalReason::NotRegistered, sentence));
         }
         let name = self.name_of(pod);
-        Err(No(
+        Err(ProgramRefusal(
             RefusalReason::Stopped,
             format!("`{name}` is being stopped: its programs get no card any more"),
         ))
@@ -116,12 +122,12 @@ impl Driver {
 
     /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
     /// another one: together they would take more than the pod's limit.
-    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), No> {
+    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), ProgramRefusal> {
         let missing = self.files.get(pod).is_none_or(|files| files.ledger.is_none());
-        let made = self.books.group(pod).is_some_and(|group| group.ledger.is_some());
-        let holders = self.books.members_using(pod, Use::Holding);
+        let made = self.registry.pod(pod).is_some_and(|entry| entry.ledger.is_some());
+        let holders = self.registry.members_using(pod, CardUse::Holding);
         match holders.iter().find(|holder| **holder != key) {
-            Some(holder) if made && missing && !brought => Err(No(
+            Some(holder) if made && missing && !brought => Err(ProgramRefusal(
                 RefusalReason::Other,
                 format!(
                     "the agent was started again and process {} of `{pod}` has not come back to it yet: try again",
@@ -139,43 +145,60 @@ impl Driver {
         key: ProcessKey,
         pod: &PodId,
         hello: &Hello,
-    ) -> Result<u32, No> {
+    ) -> Result<u32, ProgramRefusal> {
         // One that comes from before a damaged journal keeps the slot that it counts in.
         let resumed = hello.resume().and_then(|_| hello.slot()).filter(|slot| self.is_free(pod, *slot));
-        let slot = resumed.or_else(|| self.books.free_slot(pod)).ok_or_else(|| {
-            No(
+        let slot = resumed.or_else(|| self.registry.free_slot(pod)).ok_or_else(|| {
+            ProgramRefusal(
                 RefusalReason::NoSlot,
                 format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"),
             )
         })?;
         let held = self.connections.get_mut(from).and_then(|connection| connection.held.take());
-        let Some(held) = held else { return Err(No(RefusalReason::Malformed, "a second hello".to_owned())) };
-        let watched = crate::server::watch_exit(&held, self.exits.clone());
+        let Some(held) = held else {
+            return Err(ProgramRefusal(RefusalReason::Malformed, "a second hello".to_owned()));
+        };
+        let watched = held.watch_exit(self.environment.exits.clone());
         watched.map_err(|failure| {
-            No(RefusalReason::Other, format!("the agent cannot watch process {}: {failure}", key.pid))
+            ProgramRefusal(
+                RefusalReason::Other,
+                format!("the agent cannot watch process {}: {failure}", key.pid),
+            )
         })?;
         if resumed.is_none() {
             self.assign_slot(pod, slot);
         }
         self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
-        self.identity.learn(key, pod);
+        self.environment.identity.learn(key, pod);
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
-        let process = Process { pod: pod.clone(), slot, using: Use::Nothing, card };
+        let process = Process { pod: pod.clone(), slot, using: CardUse::Nothing, card };
         self.record(Record::Process { key, process });
         Ok(slot)
     }
 
     /// A process that has introduced itself before: its connection broke, the agent was away, or it has become
     /// another program by `exec`, which gives back all that the old one held.
-    fn welcome_back(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<u32, No> {
-        let (Some(member), Some(process)) = (self.members.get(&key), self.books.process(key).cloned()) else {
-            return Err(No(RefusalReason::Other, format!("process {} is not known any more", key.pid)));
+    fn welcome_back(
+        &mut self,
+        from: ConnectionId,
+        key: ProcessKey,
+        hello: &Hello,
+    ) -> Result<u32, ProgramRefusal> {
+        let (Some(member), Some(process)) = (self.members.get(&key), self.registry.process(key).cloned())
+        else {
+            return Err(ProgramRefusal(
+                RefusalReason::Other,
+                format!("process {} is not known any more", key.pid),
+            ));
         };
         if member.connection.is_some_and(|old| self.connections.is_alive(old)) {
-            return Err(No(RefusalReason::Malformed, format!("process {} is connected already", key.pid)));
+            return Err(ProgramRefusal(
+                RefusalReason::Malformed,
+                format!("process {} is connected already", key.pid),
+            ));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
-        let confirm_by = (process.using != Use::Nothing).then(|| clock() + CONFIRM_WITHIN);
+        let confirm_by = (process.using != CardUse::Nothing).then(|| self.now() + CONFIRM_WITHIN);
         let member = Member {
             connection: Some(from),
             asked: false,
@@ -183,7 +206,7 @@ impl Driver {
             ..self
                 .members
                 .remove(&key)
-                .ok_or_else(|| No(RefusalReason::Other, "no such process".to_owned()))?
+                .ok_or_else(|| ProgramRefusal(RefusalReason::Other, "no such process".to_owned()))?
         };
         self.members.insert(key, member);
         if hello.resume().is_none() && leftover {
@@ -196,9 +219,9 @@ impl Driver {
 
     /// A process says that it holds a lease. Where the agent does not know of one (its journal was damaged), the pod
     /// queues up for the card that the process uses already: nobody is let in beside it for longer than can be helped.
-    fn take_back(&mut self, key: ProcessKey) -> Result<(), No> {
-        match self.books.process(key).cloned() {
-            Some(process) if process.using == Use::Nothing => {
+    fn take_back(&mut self, key: ProcessKey) -> Result<(), ProgramRefusal> {
+        match self.registry.process(key).cloned() {
+            Some(process) if process.using == CardUse::Nothing => {
                 let card = process.card.clone();
                 self.want(key, process, card.as_ref())
             }
@@ -209,14 +232,14 @@ impl Driver {
     /// A process that uses no card says itself which one it is bound to: after `exec` it is none any more.
     fn rebind(&mut self, key: ProcessKey, hello: &Hello) {
         let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
-        let Some(process) = self.books.process(key).cloned() else { return };
-        if process.using == Use::Nothing && process.card != card {
+        let Some(process) = self.registry.process(key).cloned() else { return };
+        if process.using == CardUse::Nothing && process.card != card {
             self.record(Record::Process { key, process: Process { card, ..process } });
         }
     }
 
-    fn acquire(&mut self, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), No> {
-        let Some(process) = self.books.process(key).cloned() else { return Ok(()) };
+    fn acquire(&mut self, key: ProcessKey, only: gpupool_wire::CardUuid) -> Result<(), ProgramRefusal> {
+        let Some(process) = self.registry.process(key).cloned() else { return Ok(()) };
         if let Some(member) = self.members.get_mut(&key) {
             member.confirm_by = None;
             member.asked = true;
@@ -225,7 +248,7 @@ impl Driver {
             Some(card) => Some(card.uuid.clone()),
             None if only == NO_CARD => None,
             None => {
-                return Err(No(
+                return Err(ProgramRefusal(
                     RefusalReason::CardGone,
                     "the card of this process is not on this machine any more".into(),
                 ));
@@ -233,21 +256,26 @@ impl Driver {
         };
         let pod = process.pod.clone();
         match process.using {
-            Use::Waiting => Ok(()),
-            Use::Holding => {
+            CardUse::Waiting => Ok(()),
+            CardUse::Holding => {
                 if let Some((card, lease)) = self.lease_of(&pod) {
                     self.grant_to(key, &pod, &card, lease);
                 }
                 Ok(())
             }
-            Use::Nothing => self.want(key, process, only.as_ref()),
+            CardUse::Nothing => self.want(key, process, only.as_ref()),
         }
     }
 
     /// A process wants a card and has none: it joins its pod's lease, or its pod queues up.
-    fn want(&mut self, key: ProcessKey, process: Process, only: Option<&CardUuid>) -> Result<(), No> {
+    fn want(
+        &mut self,
+        key: ProcessKey,
+        process: Process,
+        only: Option<&CardUuid>,
+    ) -> Result<(), ProgramRefusal> {
         let pod = process.pod.clone();
-        let bound = self.books.bound_card(&pod).or(only).cloned();
+        let bound = self.registry.bound_card(&pod).or(only).cloned();
         if let Some((card, lease)) = self.lease_of(&pod).filter(|_| !self.is_ending(&pod)) {
             if bound.as_ref().is_some_and(|bound| *bound != card) {
                 let sentence = format!(
@@ -255,25 +283,25 @@ impl Driver {
                     self.card_name(bound.as_ref().unwrap_or(&card)),
                     self.card_name(&card)
                 );
-                return Err(No(RefusalReason::Other, sentence));
+                return Err(ProgramRefusal(RefusalReason::Other, sentence));
             }
-            let process = Process { using: Use::Holding, card: Some(card.clone()), ..process };
+            let process = Process { using: CardUse::Holding, card: Some(card.clone()), ..process };
             self.record(Record::Process { key, process });
             self.grant_to(key, &pod, &card, lease);
             return Ok(());
         }
         let before = process.clone();
-        self.record(Record::Process { key, process: Process { using: Use::Waiting, ..process } });
+        self.record(Record::Process { key, process: Process { using: CardUse::Waiting, ..process } });
         if let Err(refusal) = self.step(&Event::GpuWanted { pod, only: bound }) {
             self.record(Record::Process { key, process: before });
-            return Err(No(RefusalReason::Other, refusal.to_string()));
+            return Err(ProgramRefusal(RefusalReason::Other, refusal.to_string()));
         }
         Ok(())
     }
 
     /// A process says that it needs no card any more. It is believed when its slot says the same.
     fn release(&mut self, key: ProcessKey) {
-        let Some(process) = self.books.process(key) else { return };
+        let Some(process) = self.registry.process(key) else { return };
         if !self.slot(&process.pod, process.slot, Slot::is_empty).unwrap_or(true) {
             self.counters.rubbish.inc();
             return;
@@ -283,52 +311,52 @@ impl Driver {
 
     /// A process neither waits nor holds any more; its pod's lease or place ends when it was the last.
     pub(super) fn stop_using(&mut self, key: ProcessKey) {
-        let Some(process) = self.books.process(key).cloned() else { return };
-        if process.using == Use::Nothing {
+        let Some(process) = self.registry.process(key).cloned() else { return };
+        if process.using == CardUse::Nothing {
             return;
         }
         let pod = process.pod.clone();
-        self.record(Record::Process { key, process: Process { using: Use::Nothing, ..process } });
+        self.record(Record::Process { key, process: Process { using: CardUse::Nothing, ..process } });
         self.settle(&pod);
     }
 
     /// Tells the pool what is left of a pod after one of its processes went or gave up.
     fn settle(&mut self, pod: &PodId) {
-        if self.books.members_using(pod, Use::Holding).is_empty()
+        if self.registry.members_using(pod, CardUse::Holding).is_empty()
             && let Some((_, lease)) = self.lease_of(pod)
         {
-            self.told(&Event::Released { pod: pod.clone(), lease });
+            self.apply(&Event::Released { pod: pod.clone(), lease });
         }
         if self.pool.state(pod) != Some(PodState::Ready) {
             return;
         }
-        if self.books.members_using(pod, Use::Waiting).is_empty() {
-            self.told(&Event::WantGone { pod: pod.clone() });
+        if self.registry.members_using(pod, CardUse::Waiting).is_empty() {
+            self.apply(&Event::WantGone { pod: pod.clone() });
             return;
         }
         // The process that bound the pod to a card may have been the one that went.
-        let only = self.books.bound_card(pod).cloned();
+        let only = self.registry.bound_card(pod).cloned();
         if self.pool.pod(pod).is_some_and(|view| view.only != only.as_ref()) {
-            self.told(&Event::GpuWanted { pod: pod.clone(), only });
+            self.apply(&Event::GpuWanted { pod: pod.clone(), only });
         }
     }
 
     /// A process has ended. It may be a program, a `gpupool run`, or somebody that is being stopped.
     pub(super) fn process_ended(&mut self, key: ProcessKey) {
-        self.identity.forget(key);
+        self.environment.identity.forget(key);
         if let Some(connection) = self.members.remove(&key).and_then(|member| member.connection) {
             self.connections.cut(connection);
         }
-        if let Some(process) = self.books.process(key).cloned() {
+        if let Some(process) = self.registry.process(key).cloned() {
             self.reclaim_slot(&process.pod, process.slot);
             self.record(Record::ProcessGone { key });
             self.settle(&process.pod);
             self.retire(&process.pod);
         }
         if let Some(pod) = self.runs.remove(&key) {
-            if let Some(group) = self.books.group(&pod).cloned() {
-                let group = Group { run: None, ..group };
-                self.record(Record::Group { pod: pod.clone(), group });
+            if let Some(entry) = self.registry.pod(&pod).cloned() {
+                let entry = PodEntry { run: None, ..entry };
+                self.record(Record::Pod { pod: pod.clone(), entry });
             }
             self.retire(&pod);
         }
@@ -337,14 +365,14 @@ impl Driver {
 
     /// A pod goes when its `gpupool run`, or in a cluster its object, and all its GPU processes have gone.
     pub(super) fn retire(&mut self, pod: &PodId) {
-        let Some(group) = self.books.group(pod) else { return };
-        if group.stays() || !self.books.members_of(pod).is_empty() {
+        let Some(entry) = self.registry.pod(pod) else { return };
+        if entry.stays() || !self.registry.members_of(pod).is_empty() {
             return;
         }
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
-        self.record(Record::GroupGone { pod: pod.clone() });
+        self.record(Record::PodGone { pod: pod.clone() });
         self.files.remove(pod);
         self.waiting_since.remove(pod);
     }
@@ -352,11 +380,13 @@ impl Driver {
     /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.
     pub(super) fn closed(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.remove(id) else { return };
-        let waits = self.books.process(connection.key).is_some_and(|process| process.using == Use::Waiting);
+        let waits =
+            self.registry.process(connection.key).is_some_and(|process| process.using == CardUse::Waiting);
+        let confirm_by = waits.then(|| self.now() + CONFIRM_WITHIN);
         let Some(member) = self.members.get_mut(&connection.key) else { return };
         if member.connection == Some(id) {
             member.connection = None;
-            member.confirm_by = waits.then(|| clock() + CONFIRM_WITHIN);
+            member.confirm_by = confirm_by;
         }
     }
 
@@ -378,19 +408,23 @@ impl Driver {
             if let Some(member) = self.members.get_mut(&key) {
                 member.confirm_by = None;
             }
-            let Some(process) = self.books.process(key) else { continue };
+            let Some(process) = self.registry.process(key) else { continue };
             // A process that took memory was there to do so: only the agent did not hear of it.
-            if process.using == Use::Waiting || !self.has_memory(&process.pod, process.slot) {
+            if process.using == CardUse::Waiting || !self.has_memory(&process.pod, process.slot) {
                 self.stop_using(key);
             }
         }
     }
 
     /// Holds a process of an earlier agent again.
-    pub(super) fn hold_again(&mut self, key: ProcessKey, held: Held) -> std::io::Result<()> {
-        crate::server::watch_exit(&held, self.exits.clone())?;
-        let waits = self.books.process(key).is_some_and(|process| process.using == Use::Waiting);
-        let confirm_by = waits.then(|| clock() + CONFIRM_AFTER_RESTART);
+    pub(super) fn hold_again(
+        &mut self,
+        key: ProcessKey,
+        held: Box<dyn ProcessHandle>,
+    ) -> std::io::Result<()> {
+        held.watch_exit(self.environment.exits.clone())?;
+        let waits = self.registry.process(key).is_some_and(|process| process.using == CardUse::Waiting);
+        let confirm_by = waits.then(|| self.now() + CONFIRM_AFTER_RESTART);
         self.members.insert(key, Member { held, connection: None, asked: false, confirm_by });
         Ok(())
     }
@@ -400,7 +434,7 @@ impl Driver {
         if self.files_of(pod)?.ledger.is_some() {
             return Ok(());
         }
-        let made = self.books.group(pod).and_then(|group| group.ledger);
+        let made = self.registry.pod(pod).and_then(|entry| entry.ledger);
         if let (Some(made), Some(descriptor)) = (made, ledger)
             && self.adopt_ledger(pod, LedgerFile::adopt(descriptor, made)).is_ok()
         {
@@ -409,9 +443,9 @@ impl Driver {
         let ledger = LedgerFile::create()?;
         let inode = ledger.inode();
         self.files_of(pod)?.ledger = Some(Arc::new(ledger));
-        if let Some(group) = self.books.group(pod).cloned() {
-            let group = Group { ledger: Some(inode), ..group };
-            self.record(Record::Group { pod: pod.clone(), group });
+        if let Some(entry) = self.registry.pod(pod).cloned() {
+            let entry = PodEntry { ledger: Some(inode), ..entry };
+            self.record(Record::Pod { pod: pod.clone(), entry });
         }
         Ok(())
     }
@@ -433,15 +467,18 @@ impl Driver {
             Entry::Occupied(files) => Ok(files.into_mut()),
             Entry::Vacant(place) => {
                 let limits = LimitsFile::create(limits)?;
-                Ok(place.insert(PodFiles { limits, ledger: None, submitted: clock(), idle: false }))
+                let submitted = self.environment.clock.now();
+                Ok(place.insert(PodFiles { limits, ledger: None, submitted, idle: false }))
             }
         }
     }
 
     fn is_free(&self, pod: &PodId, slot: u32) -> bool {
-        let members = self.books.members_of(pod);
+        let members = self.registry.members_of(pod);
         (slot as usize) < gpupool_wire::ledger::SLOTS
-            && !members.iter().any(|key| self.books.process(*key).is_some_and(|process| process.slot == slot))
+            && !members
+                .iter()
+                .any(|key| self.registry.process(*key).is_some_and(|process| process.slot == slot))
     }
 
     fn assign_slot(&self, pod: &PodId, slot: u32) {

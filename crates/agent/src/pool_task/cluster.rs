@@ -12,13 +12,14 @@ use gpupool_core::pool::{
 use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
 
-use super::{Driver, Effect, say};
-use crate::books::{Group, Record};
+use super::{Effect, PoolTask};
+use crate::admin_api::policy_name;
+use crate::log::say;
 use crate::notice::Notice;
-use crate::pod::{Asks, PodNews, PodOnNode, PodRef, TurnedAway};
-use crate::server::policy_name;
+use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection};
+use crate::registry::{PodEntry, Record};
 
-/// What the driver keeps of the cluster around it.
+/// What the task keeps of the cluster around it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     notices: mpsc::UnboundedSender<Notice>,
@@ -32,7 +33,7 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 struct Outside {
     pod: PodOnNode,
-    why: TurnedAway,
+    why: Rejection,
 }
 
 impl Cluster {
@@ -47,7 +48,7 @@ impl Cluster {
     }
 }
 
-impl Driver {
+impl PoolTask {
     /// The API server says something about this node's pods.
     pub(super) fn pods_changed(&mut self, news: PodNews) {
         match news {
@@ -61,14 +62,14 @@ impl Driver {
     }
 
     /// A pod is about to start: it must have its place now. Gives the card that it is fixed to, if it is to one.
-    pub(super) fn present(&mut self, pod: PodOnNode) -> Result<Option<CardUuid>, TurnedAway> {
+    pub(super) fn present(&mut self, pod: PodOnNode) -> Result<Option<CardUuid>, Rejection> {
         let id = pod.id.clone();
         let (reference, marked) = (pod.reference.clone(), pod.turned_away);
         match self.take_in(&pod) {
             Ok(card) => {
                 let was_outside = self.cluster.as_mut().and_then(|cluster| cluster.outside.remove(&id));
                 if was_outside.is_some() || marked {
-                    self.effects.push(Effect::Notice(Notice::TakenIn { pod: reference }));
+                    self.effects.push(Effect::Notice(Notice::Admitted { pod: reference }));
                 }
                 Ok(card)
             }
@@ -77,20 +78,19 @@ impl Driver {
                 let before = cluster.outside.insert(id, Outside { pod, why: why.clone() });
                 if before.is_none_or(|before| before.why != why) {
                     say(&format!("{reference} gets no place in the pool: {}", why.sentence));
-                    self.effects
-                        .push(Effect::Notice(Notice::TurnedAway { pod: reference, why: why.clone() }));
+                    self.effects.push(Effect::Notice(Notice::Rejected { pod: reference, why: why.clone() }));
                 }
                 Err(why)
             }
         }
     }
 
-    fn take_in(&mut self, pod: &PodOnNode) -> Result<Option<CardUuid>, TurnedAway> {
-        if let Some(group) = self.books.group(&pod.id) {
-            if group.stopping {
+    fn take_in(&mut self, pod: &PodOnNode) -> Result<Option<CardUuid>, Rejection> {
+        if let Some(entry) = self.registry.pod(&pod.id) {
+            if entry.stopping {
                 let sentence =
                     format!("`{}` was deleted, and its GPU processes are not gone yet", pod.reference);
-                return Err(TurnedAway::new("Leaving", sentence));
+                return Err(Rejection::new("Leaving", sentence));
             }
             if let Ok(asks) = &pod.asks {
                 self.follow(&pod.id, asks);
@@ -102,10 +102,10 @@ impl Driver {
         let card = asks.card.clone().filter(|_| asks.policy == Policy::Static);
         let spec = PodSpec { core: asks.core, memory: asks.memory, priority: asks.priority, card };
         self.step(&Event::PodAdded { pod: pod.id.clone(), spec })
-            .map_err(|refusal| TurnedAway::new(refusal.reason(), self.readable(&refusal.to_string())))?;
+            .map_err(|refusal| Rejection::new(refusal.reason(), self.readable(&refusal.to_string())))?;
         let reference = Some(pod.reference.clone());
-        let group = Group { run: None, reference, user: 0, ledger: None, stopping: false };
-        self.record(Record::Group { pod: pod.id.clone(), group });
+        let entry = PodEntry { run: None, reference, user: 0, ledger: None, stopping: false };
+        self.record(Record::Pod { pod: pod.id.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
         if let Err(failure) = self.open_files(&pod.id, None) {
             say(&format!("cannot share memory with {}: {failure}", pod.reference));
@@ -123,15 +123,15 @@ impl Driver {
             card: view.spec.card.clone(),
         };
         if *view.spec != spec {
-            self.told(&Event::PodChanged { pod: pod.clone(), spec });
+            self.apply(&Event::PodChanged { pod: pod.clone(), spec });
         }
     }
 
-    fn check_policy(&self, asked: Policy) -> Result<(), TurnedAway> {
+    fn check_policy(&self, asked: Policy) -> Result<(), Rejection> {
         let Some(policy) = self.cluster.as_ref().and_then(|cluster| cluster.policy) else {
             let sentence = "this node does not share its cards: delete the pod, or enable sharing on the node with \
                             the label alibabacloud.com/gpu-share-policy";
-            return Err(TurnedAway::new("NotShared", sentence.to_owned()));
+            return Err(Rejection::new("NotShared", sentence.to_owned()));
         };
         if asked != policy {
             let sentence = format!(
@@ -140,7 +140,7 @@ impl Driver {
                 policy_name(asked),
                 policy_name(policy)
             );
-            return Err(TurnedAway::new("OtherPolicy", sentence));
+            return Err(Rejection::new("OtherPolicy", sentence));
         }
         if self.pool.policy() != policy {
             let sentence = format!(
@@ -148,7 +148,7 @@ impl Driver {
                 policy_name(policy),
                 policy_name(self.pool.policy())
             );
-            return Err(TurnedAway::new("PolicyChanging", sentence));
+            return Err(Rejection::new("PolicyChanging", sentence));
         }
         Ok(())
     }
@@ -158,13 +158,13 @@ impl Driver {
         if let Some(cluster) = &mut self.cluster {
             cluster.outside.remove(pod);
         }
-        let Some(group) = self.books.group(pod).cloned() else { return };
-        if group.reference.is_none() || group.stopping {
+        let Some(entry) = self.registry.pod(pod).cloned() else { return };
+        if entry.reference.is_none() || entry.stopping {
             return;
         }
-        self.record(Record::Group { pod: pod.clone(), group: Group { stopping: true, ..group } });
+        self.record(Record::Pod { pod: pod.clone(), entry: PodEntry { stopping: true, ..entry } });
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         self.retire(pod);
     }
@@ -173,7 +173,7 @@ impl Driver {
     fn listed(&mut self, pods: Vec<PodOnNode>) {
         let here: BTreeSet<PodId> = pods.iter().map(|pod| pod.id.clone()).collect();
         let outside = self.cluster.iter().flat_map(|cluster| cluster.outside.keys());
-        let known = self.books.groups().filter(|(_, group)| group.reference.is_some()).map(|(pod, _)| pod);
+        let known = self.registry.pods().filter(|(_, entry)| entry.reference.is_some()).map(|(pod, _)| pod);
         let gone: Vec<PodId> = known.chain(outside).filter(|pod| !here.contains(*pod)).cloned().collect();
         for pod in gone {
             self.gone(&pod);
@@ -191,7 +191,7 @@ impl Driver {
             cluster.policy = policy;
         }
         if let Some(qos) = qos.filter(|qos| *qos != self.pool.qos()) {
-            self.told(&Event::QosChanged { qos });
+            self.apply(&Event::QosChanged { qos });
         }
         self.settle_policy();
         self.try_again();
@@ -208,7 +208,7 @@ impl Driver {
     /// Makes the pool one of the policy in force, as soon as nobody is in the old one.
     pub(super) fn settle_policy(&mut self) {
         let Some(policy) = self.cluster.as_ref().and_then(|cluster| cluster.policy) else { return };
-        if policy == self.pool.policy() || self.books.groups().next().is_some() {
+        if policy == self.pool.policy() || self.registry.pods().next().is_some() {
             return;
         }
         let lost: Vec<CardUuid> =
@@ -219,7 +219,7 @@ impl Driver {
             Err(refusal) => return say(&format!("the cards cannot be pooled: {refusal}")),
         }
         for card in lost {
-            self.told(&Event::CardLost { card });
+            self.apply(&Event::CardLost { card });
         }
         // What was noted before is about the old pool, and in the snapshot where it still matters.
         self.records.clear();
@@ -252,7 +252,7 @@ impl Driver {
 
     /// One pod makes room for another: both are told in the cluster.
     pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId, at: Timestamp) {
-        let reference = |pod: &PodId| self.books.group(pod)?.reference.clone();
+        let reference = |pod: &PodId| self.registry.pod(pod)?.reference.clone();
         let (Some(victim), Some(beneficiary)) = (reference(victim), reference(beneficiary)) else { return };
         self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary, at }));
     }
@@ -277,29 +277,29 @@ impl Driver {
 
     /// The owner of a pod is told in the cluster what the check on the shim has found.
     pub(super) fn notice_finding(&mut self, pod: &PodId, reason: &'static str, sentence: String) {
-        let Some(pod) = self.books.group(pod).and_then(|group| group.reference.clone()) else { return };
+        let Some(pod) = self.registry.pod(pod).and_then(|entry| entry.reference.clone()) else { return };
         self.effects.push(Effect::Notice(Notice::Found { pod, reason, sentence }));
     }
 
     /// Why a pod of this node has no place in the pool.
-    pub(super) fn turned_away(&self, pod: &PodId) -> Option<&TurnedAway> {
+    pub(super) fn turned_away(&self, pod: &PodId) -> Option<&Rejection> {
         Some(&self.cluster.as_ref()?.outside.get(pod)?.why)
     }
 
     /// True when nothing is known about the pod: the API server's word may be on its way.
     pub(super) fn is_unheard_of(&self, pod: &PodId) -> bool {
-        self.cluster.is_some() && self.books.group(pod).is_none() && self.turned_away(pod).is_none()
+        self.cluster.is_some() && self.registry.pod(pod).is_none() && self.turned_away(pod).is_none()
     }
 
     /// The pod as people know it.
     pub(super) fn name_of(&self, pod: &PodId) -> String {
-        let reference = self.books.group(pod).and_then(|group| group.reference.as_ref());
+        let reference = self.registry.pod(pod).and_then(|entry| entry.reference.as_ref());
         reference.map_or_else(|| pod.to_string(), PodRef::to_string)
     }
 
     /// A sentence in which pods are called as people know them: the pool calls them by their UIDs.
     pub(super) fn readable(&self, sentence: &str) -> String {
-        let named = self.books.groups().filter_map(|(pod, group)| Some((pod, group.reference.as_ref()?)));
+        let named = self.registry.pods().filter_map(|(pod, entry)| Some((pod, entry.reference.as_ref()?)));
         named.fold(sentence.to_owned(), |sentence, (pod, reference)| {
             sentence.replace(pod.as_str(), &reference.to_string())
         })

@@ -1,24 +1,21 @@
 //! Taking up where an earlier agent stopped: who still lives is held again, who died meanwhile is released, and the
 //! cards and settings are those of today.
 
-use std::fs::OpenOptions;
-
 use gpupool_core::pool::{Card, Event, PodId, Qos};
 use rustix::process::Signal;
 
-use super::{Driver, say};
-use crate::books::Group;
+use super::PoolTask;
+use crate::log::say;
 use crate::pages::LedgerFile;
-use crate::peer::Held;
 use crate::procfs::ProcessKey;
-use crate::shared_memory;
+use crate::registry::PodEntry;
 
-impl Driver {
+impl PoolTask {
     /// Brings what the journal said up to date, and writes it down anew.
     pub(super) fn take_up(&mut self, qos: Qos) {
         let mut ended = self.hold_runs();
         ended.extend(self.hold_processes());
-        let pods: Vec<PodId> = self.books.groups().map(|(pod, _)| pod.clone()).collect();
+        let pods: Vec<PodId> = self.registry.pods().map(|(pod, _)| pod.clone()).collect();
         for pod in &pods {
             self.find_ledger(pod);
         }
@@ -29,7 +26,7 @@ impl Driver {
             self.retire(pod);
         }
         if self.pool.qos() != qos {
-            self.told(&Event::QosChanged { qos });
+            self.apply(&Event::QosChanged { qos });
         }
         self.compare_cards();
         self.repeat_signals();
@@ -41,12 +38,12 @@ impl Driver {
     /// Holds the `gpupool run` of every pod; gives back those that have ended.
     fn hold_runs(&mut self) -> Vec<ProcessKey> {
         let runs: Vec<(ProcessKey, PodId)> =
-            self.books.groups().filter_map(|(pod, group)| Some((group.run?, pod.clone()))).collect();
+            self.registry.pods().filter_map(|(pod, entry)| Some((entry.run?, pod.clone()))).collect();
         let mut ended = Vec::new();
         for (key, pod) in runs {
-            let held = Held::by_key(&self.proc, key);
-            match held.map(|held| crate::server::watch_exit(&held, self.exits.clone())) {
-                Ok(Ok(())) => self.identity.learn(key, &pod),
+            let held = self.environment.processes.hold(key);
+            match held.map(|held| held.watch_exit(self.environment.exits.clone())) {
+                Ok(Ok(())) => self.environment.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
             self.runs.insert(key, pod);
@@ -57,12 +54,12 @@ impl Driver {
     /// Holds every GPU process; gives back those that have ended.
     fn hold_processes(&mut self) -> Vec<ProcessKey> {
         let processes: Vec<(ProcessKey, PodId)> =
-            self.books.processes().map(|(key, process)| (key, process.pod.clone())).collect();
+            self.registry.processes().map(|(key, process)| (key, process.pod.clone())).collect();
         let mut ended = Vec::new();
         for (key, pod) in processes {
-            let held = Held::by_key(&self.proc, key);
+            let held = self.environment.processes.hold(key);
             match held.map(|held| self.hold_again(key, held)) {
-                Ok(Ok(())) => self.identity.learn(key, &pod),
+                Ok(Ok(())) => self.environment.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
         }
@@ -72,16 +69,10 @@ impl Driver {
     /// Looks for the pod's ledger among the descriptors of its processes. Where it is not found, a process brings it
     /// when it comes back.
     fn find_ledger(&mut self, pod: &PodId) {
-        let Some(made) = self.books.group(pod).and_then(|group| group.ledger) else { return };
-        for key in self.books.members_of(pod) {
-            let paths = self.proc.descriptors(key.pid);
-            let path =
-                paths.into_iter().find(|path| shared_memory::inode_at(path).is_ok_and(|inode| inode == made));
-            let Some(file) = path.and_then(|path| OpenOptions::new().read(true).write(true).open(path).ok())
-            else {
-                continue;
-            };
-            match self.adopt_ledger(pod, LedgerFile::adopt(file.into(), made)) {
+        let Some(made) = self.registry.pod(pod).and_then(|entry| entry.ledger) else { return };
+        for key in self.registry.members_of(pod) {
+            let Some(file) = self.environment.processes.open_descriptor(key.pid, made) else { continue };
+            match self.adopt_ledger(pod, LedgerFile::adopt(file, made)) {
                 Ok(()) => return,
                 Err(failure) => say(&format!("the ledger of {pod} cannot be taken back: {failure}")),
             }
@@ -95,9 +86,9 @@ impl Driver {
             match self.cards.find(card) {
                 None if !lost => {
                     say(&format!("card {card} is not on this machine any more: it counts as lost"));
-                    self.told(&Event::CardLost { card: card.clone() });
+                    self.apply(&Event::CardLost { card: card.clone() });
                 }
-                Some(_) if *lost => self.told(&Event::CardBack { card: card.clone() }),
+                Some(_) if *lost => self.apply(&Event::CardBack { card: card.clone() }),
                 _ => {}
             }
         }
@@ -108,7 +99,7 @@ impl Driver {
             .filter(|card| known.iter().all(|(known, _)| *known != card.uuid))
             .collect();
         for card in new {
-            self.told(&Event::CardAdded { card });
+            self.apply(&Event::CardAdded { card });
         }
     }
 
@@ -125,14 +116,14 @@ impl Driver {
     }
 
     fn continue_stopping(&mut self) {
-        let stopping: Vec<(PodId, Group)> = self
-            .books
-            .groups()
-            .filter(|(_, group)| group.stopping && group.reference.is_none())
-            .map(|(pod, group)| (pod.clone(), group.clone()))
+        let stopping: Vec<(PodId, PodEntry)> = self
+            .registry
+            .pods()
+            .filter(|(_, entry)| entry.stopping && entry.reference.is_none())
+            .map(|(pod, entry)| (pod.clone(), entry.clone()))
             .collect();
-        for (pod, group) in stopping {
-            self.begin_stop(&pod, &group);
+        for (pod, entry) in stopping {
+            self.begin_stop(&pod, &entry);
         }
     }
 }

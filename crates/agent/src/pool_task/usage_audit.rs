@@ -1,6 +1,6 @@
 //! The agent's own check on the shim: who uses the cards without being held, and who takes more than is counted.
 //!
-//! What follows from a look is decided in [`crate::accounting`]; here the processes get their pods, findings are said,
+//! What follows from a look is decided in [`crate::usage_audit`]; here the processes get their pods, findings are said,
 //! and where the agent's setting says so, a pod that takes more than its limit loses its GPU processes.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,14 @@ use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
 use rustix::process::Signal;
 
+use super::PoolTask;
 use super::publish::share_of;
-use super::{Driver, clock, say};
-use crate::accounting::observe::{Observation, Sighting};
-use crate::accounting::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
-use crate::control::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
-use crate::peer::Held;
+use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
+use crate::environment::ProcessHandle;
+use crate::log::say;
 use crate::procfs::ProcessKey;
+use crate::usage_audit::observe::{Observation, Sighting};
+use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
 
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ pub(super) struct Check {
 /// A pod whose GPU processes are being ended.
 #[derive(Debug)]
 struct Eviction {
-    targets: Vec<Held>,
+    targets: Vec<Box<dyn ProcessHandle>>,
     kill_at: Timestamp,
 }
 
@@ -47,7 +48,7 @@ enum Owner {
     Stranger,
 }
 
-impl Driver {
+impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
         self.looked(observation.looks);
@@ -58,7 +59,7 @@ impl Driver {
         self.check.readings = readings.into_iter().map(|reading| (reading.pod.clone(), reading)).collect();
         self.check.strangers = strangers;
         let ledgers = self.files.iter().filter_map(|(pod, files)| Some((pod.clone(), files.ledger.clone()?)));
-        self.ledgers.replace(ledgers.collect());
+        self.environment.ledgers.replace(ledgers.collect());
     }
 
     /// Sorts what was seen by pod.
@@ -109,7 +110,7 @@ impl Driver {
     }
 
     fn owner_of(&self, sighting: &Sighting) -> Owner {
-        if let Some(process) = self.books.process(sighting.key) {
+        if let Some(process) = self.registry.process(sighting.key) {
             // Where a restarted agent has not got the ledger back, the process has the benefit of the doubt.
             let counted = self
                 .slot(&process.pod, process.slot, |slot: &Slot| {
@@ -120,9 +121,9 @@ impl Driver {
             let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
             return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
         }
-        match self.identity.pod_of(sighting.key, None) {
+        match self.environment.identity.pod_of(sighting.key, None) {
             // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
-            Ok(pod) if self.books.group(&pod).is_some() => Owner::NotHeld(pod),
+            Ok(pod) if self.registry.pod(&pod).is_some() => Owner::NotHeld(pod),
             _ => Owner::Stranger,
         }
     }
@@ -132,7 +133,7 @@ impl Driver {
         let sentence = self.readable(&finding.to_string());
         match finding {
             Finding::OverLimit { pod, .. } => {
-                if !self.setting.evict_unaccounted || self.check.evictions.contains_key(pod) {
+                if !self.settings.evict_unaccounted || self.check.evictions.contains_key(pod) {
                     return;
                 }
                 self.counters.evictions.inc();
@@ -161,13 +162,13 @@ impl Driver {
         let mut targets = Vec::new();
         for key in keys {
             // One that has ended meanwhile needs no signal.
-            let Ok(held) = Held::by_key(&self.proc, key) else { continue };
+            let Ok(held) = self.environment.processes.hold(key) else { continue };
             if let Err(failure) = held.signal(Signal::TERM) {
                 say(&format!("cannot send a signal to process {}: {failure}", key.pid));
             }
             targets.push(held);
         }
-        let kill_at = clock() + self.pool.qos().grace;
+        let kill_at = self.now() + self.pool.qos().grace;
         self.check.evictions.insert(pod.clone(), Eviction { targets, kill_at });
     }
 

@@ -14,7 +14,7 @@ use crate::shared_memory::Inode;
 
 /// What the agent knows of a pod beside its place in the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
+pub(crate) struct PodEntry {
     /// The `gpupool run` that registered it; `None` once that has ended.
     pub(crate) run: Option<ProcessKey>,
     /// In a cluster: which object it is. It stays until the API server says that it has gone.
@@ -28,7 +28,7 @@ pub(crate) struct Group {
     pub(crate) stopping: bool,
 }
 
-impl Group {
+impl PodEntry {
     /// Whether it is still there without any GPU process.
     pub(crate) fn stays(&self) -> bool {
         self.run.is_some() || (self.reference.is_some() && !self.stopping)
@@ -38,7 +38,7 @@ impl Group {
 /// What a process does with the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Use {
+pub(crate) enum CardUse {
     /// Nothing, at the moment.
     Nothing,
     /// It waits until its pod holds one.
@@ -55,7 +55,7 @@ pub(crate) struct Process {
     /// Its slot in the pod's ledger.
     pub(crate) slot: u32,
     /// What it does.
-    pub(crate) using: Use,
+    pub(crate) using: CardUse,
     /// The card it got first: the driver can't give it another while it lives.
     pub(crate) card: Option<CardUuid>,
 }
@@ -76,7 +76,8 @@ pub(crate) enum Record {
         /// The pool.
         pool: Box<pool::Snapshot>,
         /// The pods.
-        groups: Vec<(PodId, Group)>,
+        #[serde(rename = "groups")]
+        pods: Vec<(PodId, PodEntry)>,
         /// The processes.
         processes: Vec<(ProcessKey, Process)>,
     },
@@ -87,16 +88,19 @@ pub(crate) enum Record {
         /// Which.
         event: pool::Event,
     },
-    /// A pod came or changed.
-    Group {
-        /// Its name.
+    /// A pod came or changed. Journals call it a group.
+    #[serde(rename = "group")]
+    Pod {
+        /// Its id.
         pod: PodId,
         /// How it is now.
-        group: Group,
+        #[serde(rename = "group")]
+        entry: PodEntry,
     },
     /// A pod went.
-    GroupGone {
-        /// Its name.
+    #[serde(rename = "groupGone")]
+    PodGone {
+        /// Its id.
         pod: PodId,
     },
     /// A process came or changed.
@@ -115,27 +119,27 @@ pub(crate) enum Record {
 
 /// All pods and processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Books {
-    groups: BTreeMap<PodId, Group>,
+pub(crate) struct Registry {
+    pods: BTreeMap<PodId, PodEntry>,
     processes: BTreeMap<ProcessKey, Process>,
     members: BTreeMap<PodId, BTreeSet<ProcessKey>>,
 }
 
-impl Books {
-    /// The books of a snapshot.
-    pub(crate) fn new(groups: Vec<(PodId, Group)>, processes: Vec<(ProcessKey, Process)>) -> Self {
-        let mut books = Self { groups: groups.into_iter().collect(), ..Self::default() };
+impl Registry {
+    /// The registry of a snapshot.
+    pub(crate) fn new(pods: Vec<(PodId, PodEntry)>, processes: Vec<(ProcessKey, Process)>) -> Self {
+        let mut registry = Self { pods: pods.into_iter().collect(), ..Self::default() };
         for (key, process) in processes {
-            books.put(key, process);
+            registry.put(key, process);
         }
-        books
+        registry
     }
 
     /// All of it, for a snapshot.
     pub(crate) fn snapshot(&self, pool: pool::Snapshot) -> Record {
         Record::Snapshot {
             pool: Box::new(pool),
-            groups: self.groups.iter().map(|(pod, group)| (pod.clone(), group.clone())).collect(),
+            pods: self.pods.iter().map(|(pod, entry)| (pod.clone(), entry.clone())).collect(),
             processes: self.processes.iter().map(|(key, process)| (*key, process.clone())).collect(),
         }
     }
@@ -143,11 +147,11 @@ impl Books {
     /// Takes in what a record says about pods and processes. The pool's own records change nothing here.
     pub(crate) fn apply(&mut self, record: &Record) {
         match record {
-            Record::Group { pod, group } => {
-                self.groups.insert(pod.clone(), group.clone());
+            Record::Pod { pod, entry } => {
+                self.pods.insert(pod.clone(), entry.clone());
             }
-            Record::GroupGone { pod } => {
-                self.groups.remove(pod);
+            Record::PodGone { pod } => {
+                self.pods.remove(pod);
                 self.members.remove(pod);
             }
             Record::Process { key, process } => self.put(*key, process.clone()),
@@ -161,22 +165,22 @@ impl Books {
         let Action::Grant { pod, card, .. } = action else { return };
         for key in self.members_of(pod) {
             if let Some(process) =
-                self.processes.get_mut(&key).filter(|process| process.using == Use::Waiting)
+                self.processes.get_mut(&key).filter(|process| process.using == CardUse::Waiting)
             {
-                process.using = Use::Holding;
+                process.using = CardUse::Holding;
                 process.card.get_or_insert_with(|| card.clone());
             }
         }
     }
 
     /// A pod.
-    pub(crate) fn group(&self, pod: &PodId) -> Option<&Group> {
-        self.groups.get(pod)
+    pub(crate) fn pod(&self, pod: &PodId) -> Option<&PodEntry> {
+        self.pods.get(pod)
     }
 
     /// All pods by name.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = (&PodId, &Group)> {
-        self.groups.iter()
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (&PodId, &PodEntry)> {
+        self.pods.iter()
     }
 
     /// A process.
@@ -195,7 +199,7 @@ impl Books {
     }
 
     /// A pod's processes that do this with the card.
-    pub(crate) fn members_using(&self, pod: &PodId, using: Use) -> Vec<ProcessKey> {
+    pub(crate) fn members_using(&self, pod: &PodId, using: CardUse) -> Vec<ProcessKey> {
         let mut members = self.members_of(pod);
         members.retain(|key| self.process(*key).is_some_and(|process| process.using == using));
         members
@@ -245,51 +249,77 @@ mod tests {
         ProcessKey { pid, start: 1 }
     }
 
-    fn process(pod: &str, slot: u32, using: Use) -> Process {
+    fn process(pod: &str, slot: u32, using: CardUse) -> Process {
         Process { pod: pod.into(), slot, using, card: None }
     }
 
-    fn books() -> Books {
-        let group = Group { run: None, reference: None, user: 0, ledger: None, stopping: false };
-        Books::new(
-            vec![("A".into(), group)],
+    fn registry() -> Registry {
+        let entry = PodEntry { run: None, reference: None, user: 0, ledger: None, stopping: false };
+        Registry::new(
+            vec![("A".into(), entry)],
             vec![
-                (key(1), process("A", 0, Use::Waiting)),
-                (key(2), process("A", 1, Use::Nothing)),
-                (key(3), process("A", 3, Use::Waiting)),
+                (key(1), process("A", 0, CardUse::Waiting)),
+                (key(2), process("A", 1, CardUse::Nothing)),
+                (key(3), process("A", 3, CardUse::Waiting)),
             ],
         )
     }
 
     #[test]
     fn a_grant_reaches_exactly_those_who_wait_and_binds_them_to_the_card() {
-        let mut books = books();
+        let mut registry = registry();
         let share = gpupool_core::share::Percent::WHOLE;
-        books.decided(&Action::Grant {
+        registry.decided(&Action::Grant {
             pod: "A".into(),
             card: "GPU-1".into(),
             lease: pool::LeaseId(1),
             limits: pool::Limits { core: share, memory: share },
         });
-        assert_eq!(books.members_using(&"A".into(), Use::Holding), [key(1), key(3)]);
-        assert_eq!(books.bound_card(&"A".into()), Some(&"GPU-1".into()));
-        assert_eq!(books.process(key(2)).unwrap().card, None);
+        assert_eq!(registry.members_using(&"A".into(), CardUse::Holding), [key(1), key(3)]);
+        assert_eq!(registry.bound_card(&"A".into()), Some(&"GPU-1".into()));
+        assert_eq!(registry.process(key(2)).unwrap().card, None);
     }
 
     #[test]
     fn slots_are_given_again_once_their_process_is_gone() {
-        let mut books = books();
-        assert_eq!(books.free_slot(&"A".into()), Some(2));
-        books.apply(&Record::ProcessGone { key: key(1) });
-        assert_eq!(books.free_slot(&"A".into()), Some(0));
-        assert_eq!(books.members_of(&"A".into()), [key(2), key(3)]);
+        let mut registry = registry();
+        assert_eq!(registry.free_slot(&"A".into()), Some(2));
+        registry.apply(&Record::ProcessGone { key: key(1) });
+        assert_eq!(registry.free_slot(&"A".into()), Some(0));
+        assert_eq!(registry.members_of(&"A".into()), [key(2), key(3)]);
     }
 
     #[test]
     fn a_process_that_changed_is_known_once() {
-        let mut books = books();
-        books.apply(&Record::Process { key: key(1), process: process("A", 0, Use::Nothing) });
-        assert_eq!(books.members_using(&"A".into(), Use::Nothing), [key(1), key(2)]);
-        assert_eq!(books.processes().count(), 3);
+        let mut registry = registry();
+        registry.apply(&Record::Process { key: key(1), process: process("A", 0, CardUse::Nothing) });
+        assert_eq!(registry.members_using(&"A".into(), CardUse::Nothing), [key(1), key(2)]);
+        assert_eq!(registry.processes().count(), 3);
+    }
+
+    #[test]
+    fn pods_are_written_as_every_journal_has_them() {
+        let text = |record: &Record| serde_json::to_string(record).unwrap();
+        let entry = r#"{"run":null,"reference":null,"user":0,"ledger":null,"stopping":false}"#;
+        let pod = registry().pod(&"A".into()).unwrap().clone();
+        assert_eq!(
+            text(&Record::Pod { pod: "A".into(), entry: pod }),
+            format!(r#"{{"group":{{"pod":"A","group":{entry}}}}}"#)
+        );
+        assert_eq!(text(&Record::PodGone { pod: "A".into() }), r#"{"groupGone":{"pod":"A"}}"#);
+        let config = pool::Config {
+            cards: Vec::new(),
+            policy: pool::Policy::SharePool,
+            qos: pool::Qos {
+                preempt_enabled: true,
+                pod_max_duration: pool::Millis(1),
+                grace: pool::Millis(1),
+                idle_release: None,
+            },
+            check_requests: true,
+        };
+        let snapshot = text(&registry().snapshot(pool::Pool::new(config).unwrap().snapshot()));
+        assert!(snapshot.starts_with(r#"{"snapshot":{"pool":{"#), "{snapshot}");
+        assert!(snapshot.contains(&format!(r#""groups":[["A",{entry}]],"processes":[["#)), "{snapshot}");
     }
 }

@@ -1,16 +1,13 @@
 //! The open connections: whose they are, how many each caller may have, and sending without ever waiting.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use gpupool_core::pool::PodId;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use tokio_seqpacket::UnixSeqpacket;
 
-use crate::peer::Held;
+use crate::environment::{PeerSocket, ProcessHandle};
+use crate::event::ConnectionId;
 use crate::procfs::ProcessKey;
 
 /// Connections of one process: its own, and a few for what it does in between.
@@ -21,13 +18,6 @@ const PER_POD: usize = gpupool_wire::ledger::SLOTS + 64;
 
 /// Connections of one user's processes outside all pods: `run`, `status`, strangers.
 const PER_USER: usize = 512;
-
-/// Most descriptors of one message.
-const DESCRIPTORS: usize = 3;
-
-/// A connection for as long as the agent lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(u64);
 
 /// Whose share of the connections one takes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,11 +30,11 @@ enum Owner {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: Arc<UnixSeqpacket>,
+    socket: Arc<dyn PeerSocket>,
     pub(super) user: u32,
     pub(super) key: ProcessKey,
     /// The caller, until a pod's or a process's entry takes it over.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<Box<dyn ProcessHandle>>,
     /// It has said hello.
     pub(super) introduced: bool,
     /// The pod that its caller was found to belong to when it connected.
@@ -69,12 +59,13 @@ impl Connections {
     /// Takes in a connection, unless its caller or everybody together has too many.
     pub(super) fn add(
         &mut self,
-        socket: Arc<UnixSeqpacket>,
+        socket: Arc<dyn PeerSocket>,
         user: u32,
-        held: Held,
+        held: Box<dyn ProcessHandle>,
         pod: Option<PodId>,
     ) -> Option<ConnectionId> {
-        let connection = Connection { socket, user, key: held.key, held: Some(held), introduced: false, pod };
+        let connection =
+            Connection { socket, user, key: held.key(), held: Some(held), introduced: false, pod };
         let full = connection.shares().iter().any(|(owner, most)| self.count(owner) >= *most);
         if full || self.open.len() >= self.most {
             return None;
@@ -117,28 +108,20 @@ impl Connections {
 
     /// True when the other end of this connection is still there.
     pub(super) fn is_alive(&self, id: ConnectionId) -> bool {
-        self.open.get(&id).is_some_and(|connection| !crate::peer::hung_up(connection.socket.as_async_fd()))
+        self.open.get(&id).is_some_and(|connection| connection.socket.is_alive())
     }
 
     /// Cuts a connection: its task notices and takes it out.
     pub(super) fn cut(&self, id: ConnectionId) {
         if let Some(connection) = self.open.get(&id) {
-            // It may be gone at the other end already.
-            let _ = connection.socket.shutdown(std::net::Shutdown::Both);
+            connection.socket.cut();
         }
     }
 
     /// Sends one message now. Whoever does not read what it is sent is cut: nobody waits for it here.
     pub(super) fn send(&self, id: ConnectionId, frame: &[u8], descriptors: &[BorrowedFd<'_>]) {
         let Some(connection) = self.open.get(&id) else { return };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let socket = connection.socket.as_async_fd();
-        if rustix::net::sendmsg(socket.as_fd(), &[IoSlice::new(frame)], &mut ancillary, flags).is_err() {
+        if connection.socket.send(frame, descriptors).is_err() {
             self.cut(id);
         }
     }

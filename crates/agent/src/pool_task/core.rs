@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use gpupool_core::pool::PodId;
 
-use super::{Driver, clock};
+use super::PoolTask;
 use crate::core_limit::meter::Shares;
-use crate::core_limit::{Holder, Seen};
+use crate::core_limit::{CoreReading, Holder};
 
-impl Driver {
+impl PoolTask {
     /// Somebody may have got or left a card.
     pub(super) fn follow_core_limits(&mut self) {
         let holders = self.pool.leases().map(|lease| Holder {
@@ -17,19 +17,19 @@ impl Driver {
             core: lease.limits.core,
         });
         let cards = self.core_limits.follow(&holders.collect::<Vec<_>>());
-        self.meter.read_cards(cards);
+        self.environment.meter.read_cards(cards);
     }
 
     /// NVML was asked who used how much of a card.
     pub(super) fn metered(&mut self, shares: &[Shares]) {
-        let at = Duration::from_millis(clock().0);
+        let at = Duration::from_millis(self.now().0);
         let pods: Vec<(PodId, Option<f64>)> = self
             .core_limits
             .pods()
             .map(|(pod, card)| {
                 let shares = shares.iter().find(|shares| shares.card == *card);
                 let by_process = shares.and_then(|shares| shares.by_process.as_ref());
-                let members = self.books.members_of(pod);
+                let members = self.registry.members_of(pod);
                 let used = |of: &std::collections::BTreeMap<u32, f64>| {
                     members.iter().filter_map(|key| of.get(&key.pid)).sum::<f64>()
                 };
@@ -39,7 +39,7 @@ impl Driver {
         for (pod, used) in &pods {
             let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
             if let Some(usage) = ledger.and_then(|ledger| ledger.with(|ledger| ledger.bucket().usage())) {
-                self.core_limits.look(pod, Seen { at, used: *used, usage });
+                self.core_limits.look(pod, CoreReading { at, used: *used, usage });
             }
         }
         for shares in shares {

@@ -7,13 +7,13 @@
 pub mod client;
 mod status;
 
-use std::path::PathBuf;
-
+use gpupool_core::pool::Policy;
 use gpupool_core::share::Share;
 use gpupool_wire::message::{FrameKind, Header};
 use serde::{Deserialize, Serialize};
 use zerocopy::IntoBytes as _;
 
+pub use crate::cards::SimulatedDriver;
 pub use status::{
     CardStatus, EndingStatus, Hold, HoldStatus, LeaseStatus, NotHeldStatus, PodStatus, QosStatus,
     QueueStatus, Status, StrangerStatus, WhyNotHeld,
@@ -81,16 +81,6 @@ pub struct Registered {
     pub simulated: Option<SimulatedDriver>,
 }
 
-/// Where the simulated driver is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SimulatedDriver {
-    /// The directory with `libcuda.so.1`, `libnvidia-ml.so.1` and `nvidia-smi`.
-    pub directory: PathBuf,
-    /// The cards' shared state (`SIMGPU_STATE`).
-    pub state: PathBuf,
-}
-
 /// How a pod was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -129,6 +119,14 @@ pub enum RefusalReason {
     Other,
 }
 
+/// A policy as users write it.
+pub(crate) const fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::SharePool => "share-pool",
+        Policy::Static => "static",
+    }
+}
+
 /// The packets that carry an answer.
 pub fn reply_packets(reply: &Reply) -> serde_json::Result<Vec<Vec<u8>>> {
     packets(reply, LONGEST_PACKET)
@@ -161,7 +159,7 @@ pub struct Assembler {
 
 /// What a packet's body did.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum Fragment {
     /// More must follow.
     More,
     /// The text is complete.
@@ -172,13 +170,13 @@ pub enum Piece {
 
 impl Assembler {
     /// Adds the body of one packet; the whole text may have at most `longest` bytes.
-    pub fn add(&mut self, body: &[u8], longest: usize) -> Piece {
-        let Some((more, piece)) = body.split_first() else { return Piece::Rubbish };
+    pub fn add(&mut self, body: &[u8], longest: usize) -> Fragment {
+        let Some((more, piece)) = body.split_first() else { return Fragment::Rubbish };
         if *more > 1 || self.text.len() + piece.len() > longest {
-            return Piece::Rubbish;
+            return Fragment::Rubbish;
         }
         self.text.extend_from_slice(piece);
-        if *more == 1 { Piece::More } else { Piece::Whole(std::mem::take(&mut self.text)) }
+        if *more == 1 { Fragment::More } else { Fragment::Whole(std::mem::take(&mut self.text)) }
     }
 }
 
@@ -197,9 +195,9 @@ mod tests {
                 assert!(packet.len() <= LONGEST_PACKET);
                 assert!(whole.is_none(), "a packet after the last");
                 match assembler.add(&packet[size_of::<Header>()..], usize::MAX / 2) {
-                    Piece::More => {}
-                    Piece::Whole(text) => whole = Some(text),
-                    Piece::Rubbish => panic!("rubbish"),
+                    Fragment::More => {}
+                    Fragment::Whole(text) => whole = Some(text),
+                    Fragment::Rubbish => panic!("rubbish"),
                 }
             }
             assert_eq!(serde_json::from_slice::<String>(&whole.unwrap()).unwrap(), text);
@@ -209,10 +207,10 @@ mod tests {
     #[test]
     fn an_endless_text_is_rubbish_as_soon_as_it_is_too_long() {
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.add(&[1, b'a', b'b'], 3), Piece::More);
-        assert_eq!(assembler.add(&[1, b'a', b'b'], 3), Piece::Rubbish);
-        assert_eq!(assembler.add(&[], 3), Piece::Rubbish);
-        assert_eq!(assembler.add(&[2, b'a'], 3), Piece::Rubbish);
+        assert_eq!(assembler.add(&[1, b'a', b'b'], 3), Fragment::More);
+        assert_eq!(assembler.add(&[1, b'a', b'b'], 3), Fragment::Rubbish);
+        assert_eq!(assembler.add(&[], 3), Fragment::Rubbish);
+        assert_eq!(assembler.add(&[2, b'a'], 3), Fragment::Rubbish);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
 
-use super::{Driver, say};
+use super::PoolTask;
 use crate::cards::watch::Look;
+use crate::log::say;
 
 /// Nothing submitted for so long, and no utilisation: idle.
 const IDLE_AFTER: Millis = Millis::from_secs(5);
 
-impl Driver {
+impl PoolTask {
     pub(super) fn every_second(&mut self, now: Timestamp) {
         self.give_up_the_silent(now);
         self.watch_idleness(now);
@@ -40,7 +41,7 @@ impl Driver {
             let idle = now - files.submitted >= IDLE_AFTER;
             if files.idle != idle {
                 files.idle = idle;
-                self.told(&Event::Idle { pod, idle });
+                self.apply(&Event::Idle { pod, idle });
             }
         }
     }
@@ -51,8 +52,8 @@ impl Driver {
             // Nothing is known about a pod whose ledger is not back: it counts as busy.
             return true;
         };
-        let slots = self.books.members_of(pod);
-        let slots = slots.iter().filter_map(|key| Some(self.books.process(*key)?.slot));
+        let slots = self.registry.members_of(pod);
+        let slots = slots.iter().filter_map(|key| Some(self.registry.process(*key)?.slot));
         let asked = ledger.with(|ledger| {
             // Every slot is asked, so that none keeps its mark.
             slots.filter(|slot| ledger.slot(*slot).is_some_and(Slot::take_submitted)).count() > 0
@@ -68,11 +69,11 @@ impl Driver {
             match (lost, look.lost) {
                 (Some(false), true) => {
                     say(&format!("card {name} is lost: its programs are ended, nobody gets it"));
-                    self.told(&Event::CardLost { card: look.card.clone() });
+                    self.apply(&Event::CardLost { card: look.card.clone() });
                 }
                 (Some(true), false) => {
                     say(&format!("card {name} is back"));
-                    self.told(&Event::CardBack { card: look.card.clone() });
+                    self.apply(&Event::CardBack { card: look.card.clone() });
                 }
                 _ => {}
             }

@@ -9,12 +9,13 @@ use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use rustix::process::Signal;
 use tokio::sync::oneshot;
 
+use super::PoolTask;
 use super::requests::refused;
-use super::{ConnectionId, Driver, clock};
-use crate::books::{Group, Record, Use};
-use crate::control::{RefusalReason, Reply, Stopped};
-use crate::peer::Held;
+use crate::admin_api::{RefusalReason, Reply, Stopped};
+use crate::environment::ProcessHandle;
+use crate::event::ConnectionId;
 use crate::procfs::ProcessKey;
+use crate::registry::{CardUse, PodEntry, Record};
 
 /// How often the tree is searched again once the killing has begun: somebody may still be forking.
 const AGAIN: Millis = Millis(100);
@@ -22,7 +23,7 @@ const AGAIN: Millis = Millis(100);
 /// A pod that is being stopped.
 #[derive(Debug)]
 pub(super) struct Stop {
-    targets: Vec<Held>,
+    targets: Vec<Box<dyn ProcessHandle>>,
     told: BTreeSet<ProcessKey>,
     killed: BTreeSet<ProcessKey>,
     next_kill: Timestamp,
@@ -36,7 +37,7 @@ impl Stop {
     }
 }
 
-impl Driver {
+impl PoolTask {
     /// Stops a pod. The answer comes when it is gone; a refusal is given back with the way to answer.
     pub(super) fn stop(
         &mut self,
@@ -44,21 +45,21 @@ impl Driver {
         pod: &PodId,
         answer: oneshot::Sender<Reply>,
     ) -> Option<(Reply, oneshot::Sender<Reply>)> {
-        let Some(group) = self.books.group(pod).cloned() else {
+        let Some(entry) = self.registry.pod(pod).cloned() else {
             let sentence = format!("no pod is called `{pod}`: gpupool status lists them");
             return Some((refused(RefusalReason::UnknownPod, sentence), answer));
         };
-        if let Some(reference) = &group.reference {
+        if let Some(reference) = &entry.reference {
             let sentence = format!("`{reference}` is a pod of the cluster: delete it with kubectl");
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
         let user = self.connections.get(from).map(|connection| connection.user);
-        if user.is_none_or(|user| user != 0 && user != group.user && user != self.setting.user) {
-            let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", group.user);
+        if user.is_none_or(|user| user != 0 && user != entry.user && user != self.settings.user) {
+            let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", entry.user);
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
         if !self.stops.contains_key(pod) {
-            self.begin_stop(pod, &group);
+            self.begin_stop(pod, &entry);
         }
         if let Some(stop) = self.stops.get_mut(pod) {
             stop.answers.push(answer);
@@ -68,27 +69,28 @@ impl Driver {
     }
 
     /// Tells everybody of the pod to terminate. Also called for a stop that an earlier agent did not finish.
-    pub(super) fn begin_stop(&mut self, pod: &PodId, group: &Group) {
-        let holders: BTreeSet<ProcessKey> = self.books.members_using(pod, Use::Holding).into_iter().collect();
-        self.record(Record::Group { pod: pod.clone(), group: Group { stopping: true, ..group.clone() } });
+    pub(super) fn begin_stop(&mut self, pod: &PodId, entry: &PodEntry) {
+        let holders: BTreeSet<ProcessKey> =
+            self.registry.members_using(pod, CardUse::Holding).into_iter().collect();
+        self.record(Record::Pod { pod: pod.clone(), entry: PodEntry { stopping: true, ..entry.clone() } });
         if self.pool.state(pod).is_some() {
-            self.told(&Event::PodRemoved { pod: pod.clone() });
+            self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         let mut stop = Stop {
             targets: Vec::new(),
             told: BTreeSet::new(),
             killed: BTreeSet::new(),
-            next_kill: clock() + self.pool.qos().grace,
+            next_kill: self.now() + self.pool.qos().grace,
             answers: Vec::new(),
         };
         self.find_targets(pod, &mut stop);
         for target in &stop.targets {
             // The pool's own word to the holders is on its way.
-            if !holders.contains(&target.key) {
+            if !holders.contains(&target.key()) {
                 // It may end this moment by itself.
                 let _ = target.signal(Signal::TERM);
             }
-            stop.told.insert(target.key);
+            stop.told.insert(target.key());
         }
         self.stops.insert(pod.clone(), stop);
     }
@@ -102,7 +104,7 @@ impl Driver {
             self.find_targets(&pod, &mut stop);
             for target in &stop.targets {
                 if target.signal(Signal::KILL).unwrap_or(false) {
-                    stop.killed.insert(target.key);
+                    stop.killed.insert(target.key());
                 }
             }
             stop.next_kill = now + AGAIN;
@@ -114,15 +116,15 @@ impl Driver {
     /// A process has ended that may have been one of those to stop.
     pub(super) fn target_ended(&mut self, key: ProcessKey) {
         for stop in self.stops.values_mut() {
-            stop.targets.retain(|target| target.key != key);
+            stop.targets.retain(|target| target.key() != key);
         }
         self.conclude_stops();
     }
 
     /// Answers for the pods that are gone.
     fn conclude_stops(&mut self) {
-        let books = &self.books;
-        let gone = |pod: &PodId, stop: &Stop| books.group(pod).is_none() && stop.targets.is_empty();
+        let registry = &self.registry;
+        let gone = |pod: &PodId, stop: &Stop| registry.pod(pod).is_none() && stop.targets.is_empty();
         for (_, stop) in self.stops.extract_if(.., |pod, stop| gone(pod, stop)) {
             let count = |set: &BTreeSet<ProcessKey>| u32::try_from(set.len()).unwrap_or(u32::MAX);
             let stopped = Stopped { terminated: count(&stop.told), killed: count(&stop.killed) };
@@ -135,20 +137,20 @@ impl Driver {
 
     /// Finds the pod's processes that live now and are not yet among the targets.
     fn find_targets(&self, pod: &PodId, stop: &mut Stop) {
-        let run = self.books.group(pod).and_then(|group| group.run);
-        let mut keys: BTreeSet<ProcessKey> = self.books.members_of(pod).into_iter().collect();
+        let run = self.registry.pod(pod).and_then(|entry| entry.run);
+        let mut keys: BTreeSet<ProcessKey> = self.registry.members_of(pod).into_iter().collect();
         let roots: Vec<ProcessKey> = run.into_iter().chain(keys.iter().copied()).collect();
         for root in roots {
-            keys.extend(self.proc.descendants(root));
+            keys.extend(self.environment.processes.descendants(root));
         }
         // `gpupool run` ends with its command; alone it has not started one yet, or is stuck.
         if keys.is_empty() {
             keys.extend(run);
         }
-        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key).collect();
+        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key()).collect();
         for key in keys.difference(&known) {
-            let Ok(held) = Held::by_key(&self.proc, *key) else { continue };
-            if crate::server::watch_exit(&held, self.exits.clone()).is_ok() {
+            let Ok(held) = self.environment.processes.hold(*key) else { continue };
+            if held.watch_exit(self.environment.exits.clone()).is_ok() {
                 stop.targets.push(held);
             }
         }

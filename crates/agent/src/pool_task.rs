@@ -1,21 +1,20 @@
 //! The one task that owns the pool: it turns what happens into the pool's events, and the pool's decisions into
 //! records, messages, signals and pages.
 //!
-//! Every input is handled whole: first the pool and the books, then the journal (one write), and only then does
+//! Every input is handled whole: first the pool and the registry, then the journal (one write), and only then does
 //! anybody hear of it. So whatever a program was told, a restarted agent knows.
 
-mod accounting;
 mod cluster;
 mod connections;
 mod core;
 mod ending;
-mod input;
 mod processes;
 mod publish;
 mod requests;
 mod resume;
 mod seconds;
-pub(crate) mod status;
+mod status;
+mod usage_audit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,30 +24,24 @@ use gpupool_core::pool::{
 };
 use gpupool_wire::message::{Granted, RefusalReason, Refused, Welcome};
 use rustix::process::Signal;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use zerocopy::IntoBytes as _;
 
-use crate::accounting::observe::Ledgers;
-use crate::books::{Books, Record, Use};
-use crate::cards::Cards;
-use crate::cgroup::Cgroups;
-use crate::control::SimulatedDriver;
+use crate::cards::{Cards, SimulatedDriver};
 use crate::core_limit::CoreLimits;
-use crate::core_limit::meter::Meter;
-use crate::identity::{Ancestry, Identify};
-use crate::journal::Journal;
+use crate::environment::{Environment, ProcessHandle};
+use crate::event::{Accepted, AgentEvent, ConnectionId};
+use crate::log::say;
 use crate::metrics::Counters;
 use crate::notice::Notice;
 use crate::pages::{LedgerFile, LimitsFile};
-use crate::peer::{self, Held};
-use crate::procfs::{Proc, ProcessKey};
+use crate::procfs::ProcessKey;
+use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use connections::ConnectionId;
 use connections::Connections;
 use ending::Stop;
-pub(crate) use input::{Accepted, Frame, Input};
 
 /// The journal is written anew when it has grown to this many bytes and to [`GROWTH`] times its last snapshot.
 const COMPACT_FROM: u64 = 1 << 20;
@@ -58,7 +51,7 @@ const GROWTH: u64 = 4;
 
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Setting {
+pub(crate) struct TaskSettings {
     /// The machine's name in the metrics.
     pub(crate) node: String,
     /// Set when the cards are simulated.
@@ -77,21 +70,10 @@ pub(crate) struct Setting {
     pub(crate) work_conserving: bool,
 }
 
-/// What is watched for the driver, and where it says what that shall be.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    /// Ledgers that are held against NVML.
-    pub(crate) ledgers: Ledgers,
-    /// Cards whose use by each process matters.
-    pub(crate) meter: Meter,
-    /// Told of processes that ended.
-    pub(crate) exits: mpsc::UnboundedSender<ProcessKey>,
-}
-
 /// A process that is held by its pidfd.
 #[derive(Debug)]
 struct Member {
-    held: Held,
+    held: Box<dyn ProcessHandle>,
     connection: Option<ConnectionId>,
     /// It has asked for a card on this connection and was not answered yet. One question, one answer: a grant that
     /// nobody asked for would be taken for the answer to a later question.
@@ -123,16 +105,14 @@ enum Effect {
 
 /// The agent's state, and its only writer.
 #[derive(Debug)]
-pub(crate) struct Driver {
-    setting: Setting,
+pub(crate) struct PoolTask {
+    settings: TaskSettings,
+    environment: Environment,
     cards: Cards,
     pool: Pool,
-    books: Books,
-    journal: Journal,
+    registry: Registry,
     snapshot_length: u64,
     journal_failed: bool,
-    proc: Proc,
-    identity: Box<dyn Identify>,
     /// Set on a node of a cluster.
     cluster: Option<Cluster>,
     members: BTreeMap<ProcessKey, Member>,
@@ -142,44 +122,36 @@ pub(crate) struct Driver {
     stops: BTreeMap<PodId, Stop>,
     waiting_since: BTreeMap<PodId, Timestamp>,
     looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
-    ledgers: Ledgers,
-    check: accounting::Check,
+    check: usage_audit::Check,
     core_limits: CoreLimits,
-    meter: Meter,
     counters: Counters,
     records: Vec<Record>,
     effects: Vec<Effect>,
     /// Leases granted to pods of which nobody waits any more.
     unclaimed: Vec<(PodId, LeaseId)>,
-    exits: mpsc::UnboundedSender<ProcessKey>,
     watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
 }
 
-impl Driver {
+impl PoolTask {
     /// Takes up where the journal ends. Must be called inside the runtime: it begins to watch processes.
     pub(crate) fn new(
-        setting: Setting,
+        settings: TaskSettings,
+        environment: Environment,
         cards: Cards,
-        journal: Journal,
         recovered: Recovered,
         qos: Qos,
-        watching: Watching,
     ) -> Self {
-        let Watching { ledgers, meter, exits } = watching;
-        let core_limits = CoreLimits::new(setting.work_conserving);
-        let proc = Proc::default();
-        let most_connections = setting.most_connections;
-        let mut driver = Self {
-            setting,
+        let core_limits = CoreLimits::new(settings.work_conserving);
+        let most_connections = settings.most_connections;
+        let mut task = Self {
+            settings,
+            environment,
             cards,
             pool: recovered.pool,
-            books: recovered.books,
-            journal,
+            registry: recovered.registry,
             snapshot_length: 0,
             journal_failed: false,
-            identity: Box::new(Ancestry::new(proc.clone())),
             cluster: None,
-            proc,
             members: BTreeMap::new(),
             runs: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -187,57 +159,53 @@ impl Driver {
             stops: BTreeMap::new(),
             waiting_since: BTreeMap::new(),
             looks: BTreeMap::new(),
-            ledgers,
-            check: accounting::Check::default(),
+            check: usage_audit::Check::default(),
             core_limits,
-            meter,
             counters: Counters::default(),
             records: Vec::new(),
             effects: Vec::new(),
             unclaimed: Vec::new(),
-            exits,
             watchers: watch::Sender::default(),
         };
-        driver.take_up(qos);
-        driver.follow_core_limits();
-        driver
+        task.take_up(qos);
+        task.follow_core_limits();
+        task
     }
 
-    /// Serves a node of a cluster from now on: pods come from its API server, callers are known by their cgroups.
+    /// Serves a node of a cluster from now on: pods come from its API server.
     pub(crate) fn in_cluster(self, cluster: Cluster) -> Self {
-        let identity = Box::new(Cgroups::new(self.proc.clone()));
-        let mut driver = Self { identity, cluster: Some(cluster), ..self };
-        driver.publish_cards();
-        driver.repeat_notices();
-        driver
+        let mut task = Self { cluster: Some(cluster), ..self };
+        task.publish_cards();
+        task.repeat_notices();
+        task
     }
 
     /// Handles one input and lets everybody know.
-    pub(crate) fn handle(&mut self, input: Input) {
-        match input {
-            Input::Connected { socket, user, held, accepted } => {
-                let owner = self.identity.pod_of(held.key, Some(held.parent)).ok();
+    pub(crate) fn handle(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::Connected { socket, user, held, accepted } => {
+                let owner = self.environment.identity.pod_of(held.key(), Some(held.parent())).ok();
                 let unheard_of = owner.clone().filter(|pod| self.is_unheard_of(pod));
                 let may_ask = self.cluster.is_none() || owner.is_none();
                 // The task that asked has ended when nobody listens; its connection is closed below then.
                 let id = self.connections.add(socket, user, held, owner);
                 let _ = accepted.send(id.map(|id| Accepted { id, unheard_of, may_ask }));
             }
-            Input::Frame { from, frame, done } => {
+            AgentEvent::Frame { from, frame, done } => {
                 self.frame(from, frame);
                 self.finish();
                 // Only now may the connection's next frame come.
                 let _ = done.send(());
                 return;
             }
-            Input::Request { from, request, answer } => self.request(from, request, answer),
-            Input::Watch { answer } => self.watch(answer),
-            Input::Rubbish { from } => self.rubbish(from),
-            Input::Closed { from } => self.closed(from),
-            Input::Metered(shares) => self.metered(&shares),
-            Input::Looked(observation) => self.observed(observation),
-            Input::Pods(news) => self.pods_changed(news),
-            Input::Starting { pod, answer } => {
+            AgentEvent::Request { from, request, answer } => self.request(from, request, answer),
+            AgentEvent::Watch { answer } => self.watch(answer),
+            AgentEvent::Rubbish { from } => self.rubbish(from),
+            AgentEvent::Closed { from } => self.closed(from),
+            AgentEvent::Metered(shares) => self.metered(&shares),
+            AgentEvent::Looked(observation) => self.observed(observation),
+            AgentEvent::Pods(news) => self.pods_changed(news),
+            AgentEvent::Starting { pod, answer } => {
                 let place = self.present(pod);
                 // A container starts only once its pod's place is in the journal.
                 self.finish();
@@ -245,8 +213,8 @@ impl Driver {
                 let _ = answer.send(place);
                 return;
             }
-            Input::Sharing { policy, qos } => self.sharing_changed(policy, qos),
-            Input::Scrape { answer } => {
+            AgentEvent::Sharing { policy, qos } => self.sharing_changed(policy, qos),
+            AgentEvent::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());
                 return;
@@ -263,9 +231,9 @@ impl Driver {
 
     /// Time has passed: a second since this was last said, or less.
     pub(crate) fn tick(&mut self, second: bool) {
-        let now = clock();
+        let now = self.now();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.told(&Event::Tick);
+            self.apply(&Event::Tick);
         }
         if second {
             self.every_second(now);
@@ -276,7 +244,7 @@ impl Driver {
 
     /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
     pub(crate) fn patience(&self) -> u64 {
-        let now = clock();
+        let now = self.now();
         let deadlines =
             self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
         deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
@@ -288,9 +256,13 @@ impl Driver {
         self.write_snapshot();
     }
 
+    fn now(&self) -> Timestamp {
+        self.environment.clock.now()
+    }
+
     /// Tells the pool what happened, and notes its decisions.
     fn step(&mut self, event: &Event) -> Result<(), Refusal> {
-        let at = clock();
+        let at = self.now();
         let actions = self.pool.step(at, event.clone())?;
         self.records.push(Record::Step { at, event: event.clone() });
         for action in actions {
@@ -299,23 +271,22 @@ impl Driver {
         Ok(())
     }
 
-    /// [`Self::step`] for events that the pool refuses only when agent and pool disagree: that is a defect, and
-    /// said where somebody may see it.
-    fn told(&mut self, event: &Event) {
+    /// Applies an event that must succeed; a refusal is a bug, logged and counted.
+    fn apply(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
             say(&format!("the pool does not accept {event:?}: {refusal}"));
             self.counters.disagreements.inc();
         }
     }
 
-    /// Notes a change of the books.
+    /// Notes a change of the registry.
     fn record(&mut self, record: Record) {
-        self.books.apply(&record);
+        self.registry.apply(&record);
         self.records.push(record);
     }
 
     fn decided(&mut self, action: Action) {
-        self.books.decided(&action);
+        self.registry.decided(&action);
         match action {
             Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
             Action::Preempted { victim, beneficiary, card } => {
@@ -325,7 +296,7 @@ impl Driver {
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
-                let grace = kill_at - clock();
+                let grace = kill_at - self.now();
                 let why = self.readable(&why.to_string());
                 say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::TERM);
@@ -352,14 +323,14 @@ impl Driver {
     }
 
     fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
-        let now = clock();
+        let now = self.now();
         let since = self.waiting_since.remove(pod).unwrap_or(now);
         self.counters.admitted(now - since);
         if let Some(files) = self.files.get_mut(pod) {
             files.submitted = now;
             files.idle = false;
         }
-        let holders = self.books.members_using(pod, Use::Holding);
+        let holders = self.registry.members_using(pod, CardUse::Holding);
         if holders.is_empty() {
             self.unclaimed.push((pod.clone(), lease));
         }
@@ -378,7 +349,7 @@ impl Driver {
     }
 
     fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
-        for to in self.books.members_using(pod, Use::Holding) {
+        for to in self.registry.members_using(pod, CardUse::Holding) {
             self.effects.push(Effect::Signal { to, signal });
         }
     }
@@ -386,7 +357,7 @@ impl Driver {
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
         while let Some((pod, lease)) = self.unclaimed.pop() {
-            self.told(&Event::Released { pod, lease });
+            self.apply(&Event::Released { pod, lease });
         }
         let changed = !self.records.is_empty();
         if changed {
@@ -424,7 +395,7 @@ impl Driver {
             }
             Effect::Signal { to, signal } => {
                 let Some(member) = self.members.get(&to) else { return };
-                if let Err(failure) = peer::signal_by(&member.held.pidfd, signal) {
+                if let Err(failure) = member.held.signal(signal) {
                     say(&format!("cannot send a signal to process {}: {failure}", to.pid));
                 }
             }
@@ -445,10 +416,10 @@ impl Driver {
             return;
         }
         let records = std::mem::take(&mut self.records);
-        let grown = self.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
+        let grown = self.environment.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
         if self.journal_failed || grown {
             self.write_snapshot();
-        } else if let Err(failure) = self.journal.append(&records) {
+        } else if let Err(failure) = self.environment.journal.append(&records) {
             self.counters.journal_failures.inc();
             self.journal_failed = true;
             say(&format!("{failure}; an agent started now would not know the latest changes"));
@@ -457,10 +428,10 @@ impl Driver {
 
     /// Puts everything that holds into the place of the journal.
     fn write_snapshot(&mut self) {
-        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.setting.boot.clone() };
-        match self.journal.replace(&[opened, self.books.snapshot(self.pool.snapshot())]) {
+        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.settings.boot.clone() };
+        match self.environment.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
             Ok(()) => {
-                self.snapshot_length = self.journal.length();
+                self.snapshot_length = self.environment.journal.length();
                 self.journal_failed = false;
             }
             Err(failure) => {
@@ -475,18 +446,4 @@ impl Driver {
     fn card_name(&self, card: &CardUuid) -> String {
         self.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
     }
-}
-
-/// Milliseconds since the machine started, time asleep included.
-pub(crate) fn clock() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Timestamp(seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000)
-}
-
-/// One line for whoever reads the agent's standard error.
-pub(crate) fn say(line: &str) {
-    use std::io::Write as _;
-    // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "gpupool agent: {line}");
 }

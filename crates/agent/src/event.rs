@@ -1,4 +1,5 @@
-//! What the driver is told by the tasks around it.
+//! What the pool's task is told by the tasks around it. Who tells it does not know the task, and the task does not
+//! know who told it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,27 +8,29 @@ use gpupool_core::pool::{self, PodId, Policy, Qos};
 use gpupool_wire::CardUuid;
 use gpupool_wire::message::Hello;
 use tokio::sync::{oneshot, watch};
-use tokio_seqpacket::UnixSeqpacket;
 
-use super::ConnectionId;
-use crate::accounting::observe::Observation;
-use crate::control::{Reply, Request};
+use crate::admin_api::{Reply, Request};
 use crate::core_limit::meter::Shares;
+use crate::environment::{PeerSocket, ProcessHandle};
 use crate::metrics::Scrape;
-use crate::peer::Held;
-use crate::pod::{PodNews, PodOnNode, TurnedAway};
+use crate::pod::{PodNews, PodOnNode, Rejection};
+use crate::usage_audit::observe::Observation;
+
+/// A connection for as long as the agent lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// One thing that happened.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum AgentEvent {
     /// Somebody connected.
     Connected {
         /// The agent's end.
-        socket: Arc<UnixSeqpacket>,
+        socket: Arc<dyn PeerSocket>,
         /// The caller's user.
         user: u32,
         /// The caller.
-        held: Held,
+        held: Box<dyn ProcessHandle>,
         /// How it was taken in, or nothing when there are too many.
         accepted: oneshot::Sender<Option<Accepted>>,
     },
@@ -75,7 +78,7 @@ pub(crate) enum Input {
         /// Which pod.
         pod: PodOnNode,
         /// Told once the pod has its place: the card that it is fixed to, if it is to one.
-        answer: oneshot::Sender<Result<Option<pool::CardUuid>, TurnedAway>>,
+        answer: oneshot::Sender<Result<Option<pool::CardUuid>, Rejection>>,
     },
     /// What holds on this node of a cluster.
     Sharing {

@@ -10,7 +10,7 @@ use rustix::net::{
 };
 use thiserror::Error;
 
-use super::{Assembler, LONGEST_PACKET, Piece, Reply, Request};
+use super::{Assembler, Fragment, LONGEST_PACKET, Reply, Request};
 
 /// Longest answer that is put together, in bytes: a status of tens of thousands of pods.
 const LONGEST_REPLY: usize = 256 * 1024 * 1024;
@@ -115,9 +115,9 @@ impl Client {
                 Err(failure) => return Err(self.foreign(failure.to_string())),
             };
             match assembler.add(body, LONGEST_REPLY) {
-                Piece::More => {}
-                Piece::Rubbish => return Err(self.foreign("a broken packet".to_owned())),
-                Piece::Whole(text) => {
+                Fragment::More => {}
+                Fragment::Rubbish => return Err(self.foreign("a broken packet".to_owned())),
+                Fragment::Whole(text) => {
                     return serde_json::from_slice(&text)
                         .map_err(|failure| self.foreign(failure.to_string()));
                 }
