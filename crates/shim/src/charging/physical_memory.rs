@@ -64,8 +64,8 @@ pub(crate) fn leave(account: &Account, place: Option<SharedPlace>) {
 /// by `forget`, once the driver has ended it.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function, the handle first: pointers among them are the program's, of the
-/// types and lengths that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function, the first of which is a handle or an address on the card;
+/// pointers among the others are null or the program's, as NVIDIA documents them.
 pub(crate) unsafe fn end(
     entry: Entry,
     arguments: &Arguments,

@@ -48,6 +48,9 @@ fn real_dlvsym() -> usize {
 }
 
 /// The row of a name.
+///
+/// # Safety
+/// `name` is null or points to a text with its NUL.
 unsafe fn row(name: *const c_char) -> Option<Entry> {
     if name.is_null() {
         return None;
@@ -168,6 +171,10 @@ fn decide_found(entry: Entry, found: usize) -> Decision {
 /// The row is known by the address that was found, not by the name: so the caller gets the version and the stream
 /// semantics that the driver chose for it. A driver may hand out an inner function whose address it does not export;
 /// then the row is the one that the driver's rules for versions and flags lead to.
+///
+/// # Safety
+/// `symbol` is null or points to a text with its NUL; `function` is null or points to an address, 8 bytes, which the
+/// driver has written and that may be written.
 unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) {
     if symbol.is_null() || function.is_null() || state::mode() == Mode::NoPool {
         return;
@@ -193,7 +200,8 @@ unsafe fn replace(symbol: *const c_char, function: *mut *mut c_void, version: c_
 /// `cuGetProcAddress` of CUDA 11.3.
 ///
 /// # Safety
-/// As the driver's.
+/// `symbol` is null or points to a text with its NUL; `function` is null or points to an address, 8 bytes, that may be
+/// written.
 pub(crate) unsafe extern "C" fn get_proc_address(
     symbol: *const c_char,
     function: *mut *mut c_void,
@@ -216,7 +224,9 @@ macro_rules! get_proc_address {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As the driver's.
+        /// `symbol` is null or points to a text with its NUL; `function` is null or points to an address, 8 bytes, that
+        /// may be written; `status` is null or points to a `CUdriverProcAddressQueryResult`, 4 bytes, that may be
+        /// written.
         pub(crate) unsafe extern "C" fn $name(
             symbol: *const c_char,
             function: *mut *mut c_void,
@@ -245,6 +255,9 @@ get_proc_address!(
     get_proc_address_v2_ptsz, cuGetProcAddress_v2_ptsz);
 
 /// `dlsym`: decides by [`decide_dlsym`], then answers, or jumps to the real one with the caller's arguments.
+///
+/// # Safety
+/// `_handle` is one of the linker's handles; `_name` points to a text with its NUL.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char) -> *mut c_void {
     naked_asm!(
@@ -268,6 +281,9 @@ pub(crate) unsafe extern "C" fn dlsym(_handle: *mut c_void, _name: *const c_char
 }
 
 /// `dlvsym`: likewise, by [`decide_dlvsym`].
+///
+/// # Safety
+/// `_handle` is one of the linker's handles; `_name` and `_version` each point to a text with its NUL.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlvsym(
     _handle: *mut c_void,

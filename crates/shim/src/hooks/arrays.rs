@@ -144,7 +144,9 @@ fn destroys(levels: u32) -> Entry {
 /// Makes an array, of one level or several.
 ///
 /// # Safety
-/// As the driver's function of that row.
+/// `arguments` are those of a call of the row's function, which makes an array: the first is null or points to a
+/// handle, 8 bytes, that may be written; the second is null or points to the description, in the form that the row
+/// takes: of `cuArrayCreate` 16 bytes, of `cuArrayCreate_v2` 24, of `cuArray3DCreate` 24, of the others 40.
 pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let levels = if entry == Entry::cuMipmappedArrayCreate { arguments.half(2).max(1) } else { 0 };
     let described = arguments.pointer::<u32>(1);
@@ -184,8 +186,8 @@ fn forget(account: &Account, handle: u64) {
 /// `cuArrayDestroy`, `cuMipmappedArrayDestroy`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function: a `CUarray` or `CUmipmappedArray`, which is not followed
+/// here.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { physical_memory::end(entry, arguments, account, forget) }

@@ -43,6 +43,9 @@ fn begin() -> Result<Option<Charge>, CUresult> {
 }
 
 /// Charges the context that the driver has written to `handle`, if it succeeded (`code`).
+///
+/// # Safety
+/// `handle` is null, or the driver has written a `CUcontext`, 8 bytes, there if `code` is success.
 #[inline(never)]
 unsafe fn finish(charge: Option<Charge>, code: CUresult, handle: *const Context) -> CUresult {
     if let Some(Charge { account, reservation }) = charge {
@@ -91,7 +94,8 @@ fn gone(handle: u64) {
 /// `cuCtxCreate` in all its forms: the context comes first.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `arguments` are those of a call of the row's function, whose pointers are null or the program's, as NVIDIA documents
+/// them. Read is the first: null, or to a `CUcontext`, 8 bytes, which the driver writes.
 pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let charge = begin!();
     // SAFETY: the caller's arguments.
@@ -103,6 +107,9 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
 
 /// `cuCtxDestroy` in both its forms, and `cuCtxDetach`: of a context that nobody attached to a second time, which the
 /// driver has not allowed for many years, that is the end.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function: a `CUcontext`, which is not followed here.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
@@ -113,6 +120,9 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -
 }
 
 /// `cuDevicePrimaryCtxRetain`: the first makes the context, the others count.
+///
+/// # Safety
+/// `context` is null or points to a `CUcontext`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_int) -> CUresult {
     let contexts = &PROCESS.contexts;
     let _turn = contexts.primary.lock();
@@ -153,6 +163,10 @@ fn primary_may_be_gone(memory_is_gone: bool) {
 
 macro_rules! end_primary {
     ($name:ident, $entry:ident, $memory_is_gone:expr) => {
+        /// Releases or resets the primary context.
+        ///
+        /// # Safety
+        /// No argument is a pointer. The program does not use what the context had any more.
         pub(crate) unsafe extern "C" fn $name(device: c_int) -> CUresult {
             let _turn = PROCESS.contexts.primary.lock();
             PROCESS.launch_costs.abandon();

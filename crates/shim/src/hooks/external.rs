@@ -25,7 +25,9 @@ const DESCRIPTORS: [u32; 2] =
 /// `cuImportExternalMemory(memory, description)`.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `arguments` are those of a call of the row's function, `cuImportExternalMemory`: the first is null or points to a
+/// `CUexternalMemory`, 8 bytes, that may be written; the second is null or points to a
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, 104 bytes.
 pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let description = arguments.pointer::<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>(1);
     // SAFETY: the caller's arguments; what the driver has written is read.
@@ -63,8 +65,8 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
 /// `cuDestroyExternalMemory`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function, `cuDestroyExternalMemory`: a `CUexternalMemory`, which is not
+/// followed here.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {

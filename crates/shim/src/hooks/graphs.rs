@@ -45,7 +45,9 @@ fn any() -> bool {
 /// `cuGraphAddMemAllocNode`, `cuGraphAddNode`: nothing is taken yet.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `arguments` are those of a call of the row's function, whose pointers are null or the program's, as NVIDIA documents
+/// them. Read is the parameters' one (the fifth or the sixth): null, or to a structure that begins with the node's
+/// type, 4 bytes.
 pub(crate) unsafe fn add_node(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let parameters = match entry {
         Entry::cuGraphAddMemAllocNode => core::ptr::null_mut(),
@@ -119,6 +121,10 @@ struct AllocationParameters {
 }
 
 /// `cuGraphInstantiate` in all its forms, whose second argument is the graph.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, whose pointers are null or the program's, as NVIDIA documents
+/// them. Read is the first: null, or to a `CUgraphExec`, 8 bytes, which the driver writes.
 pub(crate) unsafe fn instantiate(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let bytes = if any() { allocated_by(arguments.word(1), DEEPEST) } else { 0 };
     // SAFETY: the caller's arguments; what is destroyed was made a moment ago, and told to nobody.
@@ -153,6 +159,10 @@ fn with_room(account: &Account, bytes: u64, work: impl FnOnce() -> CUresult) -> 
 }
 
 /// `cuGraphUpload(graph, stream)`, and `cuGraphLaunch` in a process whose graphs allocate.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function: two handles, which are not followed here: `CUgraphExec` and
+/// `CUstream`.
 pub(crate) unsafe fn upload(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let graph = GraphHandle(arguments.word(0) as u64);
     let bytes = if any() { PROCESS.tables.graphs.get(graph) } else { None };
@@ -166,6 +176,9 @@ pub(crate) unsafe fn upload(entry: Entry, arguments: &Arguments, account: &Accou
 }
 
 /// `cuGraphExecDestroy(graph)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function: a `CUgraphExec`, which is not followed here.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let graph = GraphHandle(arguments.word(0) as u64);
     let bytes = PROCESS.tables.graphs.remove(graph);
@@ -182,16 +195,28 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -
 }
 
 /// A launch of a graph that may allocate; its row is told by the entry point, as of all families.
+///
+/// # Safety
+/// `graph` and `stream` are a `CUgraphExec` and a `CUstream` of the driver's, which are not followed here.
 unsafe extern "C" fn launch(graph: Handle, stream: Handle) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { launch_as(Entry::cuGraphLaunch, graph, stream) }
 }
 
+/// The same in the semantics of the thread's own default stream.
+///
+/// # Safety
+/// `graph` and `stream` are a `CUgraphExec` and a `CUstream` of the driver's, which are not followed here.
 unsafe extern "C" fn launch_ptsz(graph: Handle, stream: Handle) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { launch_as(Entry::cuGraphLaunch_ptsz, graph, stream) }
 }
 
+/// A launch of the row `entry`.
+///
+/// # Safety
+/// `entry` is a row of a function of these two arguments, a `CUgraphExec` and a `CUstream` of the driver's, which are
+/// not followed here.
 unsafe fn launch_as(entry: Entry, graph: Handle, stream: Handle) -> CUresult {
     let arguments = Arguments::two(graph, stream);
     // SAFETY: the caller's arguments.

@@ -28,6 +28,9 @@ fn shown() -> Result<&'static Card, CUresult> {
 }
 
 /// Writes an answer of a query about `device`.
+///
+/// # Safety
+/// `place` is null or points to a `T` that may be written.
 unsafe fn put<T>(place: *mut T, device: c_int, value: T) -> CUresult {
     if place.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
@@ -41,6 +44,9 @@ unsafe fn put<T>(place: *mut T, device: c_int, value: T) -> CUresult {
 }
 
 /// Writes a text with its NUL into `room` bytes; what does not fit is cut.
+///
+/// # Safety
+/// `place` is null or points to `room` bytes that may be written.
 unsafe fn put_text(place: *mut c_char, room: c_int, device: c_int, text: &[u8]) -> CUresult {
     let Some(last) = usize::try_from(room).ok().and_then(|room| room.checked_sub(1)) else {
         return CUDA_ERROR_INVALID_VALUE;
@@ -63,7 +69,7 @@ unsafe fn put_text(place: *mut c_char, room: c_int, device: c_int, text: &[u8]) 
 /// `cuInit`: introduces the process; the real one comes with the grant.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// None of its arguments is a pointer. Where the driver is initialised already, it must be possible to call it here.
 pub(crate) unsafe extern "C" fn init(flags: u32) -> CUresult {
     if state::mode() == Mode::NoPool || state::stage() == ProcessStage::Granted {
         // SAFETY: the caller's arguments.
@@ -88,16 +94,28 @@ pub(crate) unsafe extern "C" fn init(flags: u32) -> CUresult {
     CUDA_SUCCESS
 }
 
+/// `cuDeviceGetCount`: one card.
+///
+/// # Safety
+/// `count` is null or points to a `c_int`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn count(count: *mut c_int) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { put(count, 0, 1) }
 }
 
+/// `cuDeviceGet`: the card with ordinal 0.
+///
+/// # Safety
+/// `device` is null or points to a `c_int`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn get(device: *mut c_int, ordinal: c_int) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { put(device, ordinal, 0) }
 }
 
+/// `cuDeviceGetName`.
+///
+/// # Safety
+/// `name` is null or points to `room` bytes that may be written.
 pub(crate) unsafe extern "C" fn name(name: *mut c_char, room: c_int, device: c_int) -> CUresult {
     match shown() {
         // SAFETY: the caller's arguments.
@@ -107,6 +125,9 @@ pub(crate) unsafe extern "C" fn name(name: *mut c_char, room: c_int, device: c_i
 }
 
 /// A uuid as the driver writes it. Both versions of the call mean the same; they differ for parts of cards.
+///
+/// # Safety
+/// `uuid` is null or points to 16 bytes that may be written.
 pub(crate) unsafe extern "C" fn uuid(uuid: *mut [u8; 16], device: c_int) -> CUresult {
     match shown() {
         // SAFETY: the caller's arguments.
@@ -115,6 +136,10 @@ pub(crate) unsafe extern "C" fn uuid(uuid: *mut [u8; 16], device: c_int) -> CUre
     }
 }
 
+/// `cuDeviceGetAttribute`.
+///
+/// # Safety
+/// `value` is null or points to a `c_int`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn attribute(value: *mut c_int, number: c_int, device: c_int) -> CUresult {
     match shown().map(|card| card.attribute(number)) {
         // SAFETY: the caller's arguments.
@@ -137,6 +162,10 @@ fn not_granted() -> Option<&'static Card> {
     if state::stage() == ProcessStage::Initialised { state::visible_card() } else { None }
 }
 
+/// `cuDeviceTotalMem`: the pod's limit.
+///
+/// # Safety
+/// `bytes` is null or points to a `usize`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn total_memory(bytes: *mut usize, device: c_int) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {
@@ -153,6 +182,9 @@ pub(crate) unsafe extern "C" fn total_memory(bytes: *mut usize, device: c_int) -
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
+///
+/// # Safety
+/// `bytes` is null or points to a `u32`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn total_memory_v1(bytes: *mut u32, device: c_int) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {
@@ -179,6 +211,10 @@ fn bus_text(card: &Card) -> Text {
     text
 }
 
+/// `cuDeviceGetPCIBusId`.
+///
+/// # Safety
+/// `text` is null or points to `room` bytes that may be written.
 pub(crate) unsafe extern "C" fn bus_id(text: *mut c_char, room: c_int, device: c_int) -> CUresult {
     match shown() {
         // SAFETY: the caller's arguments.
@@ -209,6 +245,11 @@ fn parse_bus(text: &[u8]) -> Option<(u32, u32, u32)> {
     }
 }
 
+/// `cuDeviceGetByPCIBusId`.
+///
+/// # Safety
+/// `text` is null or points to a text with its NUL; `device` is null or points to a `c_int`, 4 bytes, that may be
+/// written.
 pub(crate) unsafe extern "C" fn by_bus_id(device: *mut c_int, text: *const c_char) -> CUresult {
     if text.is_null() {
         return CUDA_ERROR_INVALID_VALUE;
@@ -226,6 +267,10 @@ pub(crate) unsafe extern "C" fn by_bus_id(device: *mut c_int, text: *const c_cha
     }
 }
 
+/// `cuDeviceComputeCapability`.
+///
+/// # Safety
+/// `major` and `minor` are null or each point to a `c_int`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn compute_capability(
     major: *mut c_int,
     minor: *mut c_int,
@@ -244,6 +289,9 @@ pub(crate) unsafe extern "C" fn compute_capability(
 }
 
 /// No context is active before the grant, and asking makes none.
+///
+/// # Safety
+/// `flags` is null or points to a `u32`, `active` to a `c_int`, 4 bytes each, that may be written.
 pub(crate) unsafe extern "C" fn primary_state(
     device: c_int,
     flags: *mut u32,
@@ -258,11 +306,19 @@ pub(crate) unsafe extern "C" fn primary_state(
     }
 }
 
+/// `cuCtxGetCurrent`: before the grant there is none.
+///
+/// # Safety
+/// `context` is null or points to a `CUcontext`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn current_context(context: *mut *mut c_void) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe { put(context, 0, core::ptr::null_mut()) }
 }
 
+/// `cuCtxSetCurrent`: only none can be made current before the grant.
+///
+/// # Safety
+/// The handle is not followed: it may be any word.
 pub(crate) unsafe extern "C" fn set_current_context(context: *mut c_void) -> CUresult {
     // There is no context that it could be.
     if context.is_null() { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_CONTEXT }

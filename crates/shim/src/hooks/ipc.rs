@@ -17,7 +17,8 @@ use crate::table::Entry;
 /// `cuIpcGetMemHandle(handle, address)`.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `arguments` are those of a call of the row's function, `cuIpcGetMemHandle`: the first is null or points to a
+/// `CUipcMemHandle`, 64 bytes, that may be written.
 pub(crate) unsafe fn get(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let address = Address(arguments.word(1) as u64);
     // SAFETY: the caller's arguments; what the driver has written is read.
@@ -56,6 +57,10 @@ pub(crate) fn forget(account: &Account, context: Option<usize>) {
 }
 
 /// `cuIpcOpenMemHandle(address, handle, flags)`: the handle is passed as it is.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuIpcOpenMemHandle`: the first is null or points to a
+/// `CUdeviceptr`, 8 bytes, that may be written; the caller's stack holds the handle, 64 bytes.
 pub(crate) unsafe fn open(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // Before the call: whoever holds it may let go of it at any moment.
     let joined = PROCESS.shared_memory.hold(account, key_of(&arguments.on_stack()), None);
@@ -77,8 +82,8 @@ pub(crate) unsafe fn open(entry: Entry, arguments: &Arguments, account: &Account
 /// `cuIpcCloseMemHandle`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function, `cuIpcCloseMemHandle`: an address on the card, which is not
+/// followed here.
 pub(crate) unsafe fn close(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {

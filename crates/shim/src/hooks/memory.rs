@@ -27,6 +27,9 @@ fn at(address: u64) -> AllocationEntry<'static> {
 }
 
 /// What the driver wrote, once it has succeeded.
+///
+/// # Safety
+/// `place` is null, or the driver has written a `T` there if `code` is success.
 unsafe fn written<T: Copy + Default>(place: *const T, code: CUresult) -> T {
     if code != CUDA_SUCCESS || place.is_null() {
         return T::default();
@@ -48,7 +51,7 @@ macro_rules! begin {
 /// `cuMemAlloc`.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `address` is null or points to a `CUdeviceptr`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn alloc(address: *mut u64, bytes: usize) -> CUresult {
     let charge = begin!(bytes as u64);
     // SAFETY: the caller's arguments.
@@ -59,6 +62,9 @@ pub(crate) unsafe extern "C" fn alloc(address: *mut u64, bytes: usize) -> CUresu
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
+///
+/// # Safety
+/// `address` is null or points to a `CUdeviceptr_v1`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn alloc_v1(address: *mut u32, bytes: c_uint) -> CUresult {
     let charge = begin!(u64::from(bytes));
     // SAFETY: the caller's arguments.
@@ -69,6 +75,10 @@ pub(crate) unsafe extern "C" fn alloc_v1(address: *mut u32, bytes: c_uint) -> CU
 }
 
 /// `cuMemAllocManaged(address, bytes, flags)`: charged whole, wherever its pages happen to be.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemAllocManaged`: the first is null or points to a
+/// `CUdeviceptr`, 8 bytes, that may be written.
 pub(crate) unsafe fn alloc_managed(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let bytes = arguments.word(1) as u64;
     let charge = begin!(bytes);
@@ -81,6 +91,10 @@ pub(crate) unsafe fn alloc_managed(entry: Entry, arguments: &Arguments, _: &Acco
 
 /// `cuMemAllocPitch(address, pitch, width, height, element)`: rows as wide as the driver likes them, which it tells
 /// afterwards.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemAllocPitch`: the first and the second are null or point
+/// to a `CUdeviceptr` and a `usize`, 8 bytes each, that may be written.
 pub(crate) unsafe fn alloc_pitch(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let rows = arguments.word(3) as u64;
     let charge = begin!(rounded(arguments.word(2) as u64).saturating_mul(rows));
@@ -93,6 +107,9 @@ pub(crate) unsafe fn alloc_pitch(entry: Entry, arguments: &Arguments, _: &Accoun
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
+///
+/// # Safety
+/// `address` and `pitch` are null or point to 4 bytes each that may be written.
 pub(crate) unsafe extern "C" fn alloc_pitch_v1(
     address: *mut u32,
     pitch: *mut c_uint,
@@ -138,6 +155,9 @@ pub(crate) fn ended(address: u64, piece: Option<Allocation>, code: CUresult) -> 
 }
 
 /// `cuMemFree`.
+///
+/// # Safety
+/// The address is one on the card, which is not followed here. The program does not use the memory any more.
 pub(crate) unsafe extern "C" fn free(address: u64) -> CUresult {
     let piece = at(address).remove();
     // SAFETY: the caller's arguments.
@@ -146,6 +166,9 @@ pub(crate) unsafe extern "C" fn free(address: u64) -> CUresult {
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
+///
+/// # Safety
+/// The address is one on the card, which is not followed here. The program does not use the memory any more.
 pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CUresult {
     let piece = at(u64::from(address)).remove();
     // SAFETY: the caller's arguments.
@@ -154,6 +177,10 @@ pub(crate) unsafe extern "C" fn free_v1(address: u32) -> CUresult {
 }
 
 /// `cuMemFreeAsync` on a stream or the thread's own; plain memory may be freed so too.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemFreeAsync`: an address on the card and a `CUstream`,
+/// which are not followed here.
 pub(crate) unsafe fn free_async(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let address = arguments.word(0) as u64;
     let piece = at(address).remove();
@@ -174,6 +201,9 @@ fn seen(free: u64, total: u64) -> (u64, u64) {
 }
 
 /// `cuMemGetInfo`.
+///
+/// # Safety
+/// `free` and `total` are null or each point to a `usize`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn info(free: *mut usize, total: *mut usize) -> CUresult {
     if let Err(code) = state::context_possible() {
         return code;
@@ -192,6 +222,9 @@ pub(crate) unsafe extern "C" fn info(free: *mut usize, total: *mut usize) -> CUr
 }
 
 /// The form of CUDA 3.1 and before, with 32 bits.
+///
+/// # Safety
+/// `free` and `total` are null or each point to a `c_uint`, 4 bytes, that may be written.
 pub(crate) unsafe extern "C" fn info_v1(free: *mut c_uint, total: *mut c_uint) -> CUresult {
     if let Err(code) = state::context_possible() {
         return code;

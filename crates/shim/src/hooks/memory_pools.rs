@@ -91,7 +91,8 @@ fn current() -> Option<Handle> {
 /// thread's own default stream.
 ///
 /// # Safety
-/// As the driver's, like every function below.
+/// `arguments` are those of a call of the row's function, whose first is null or points to a `CUdeviceptr`, 8 bytes,
+/// that may be written; the pool and the stream are handles of the driver's.
 pub(crate) unsafe fn alloc(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let (asks, frees, from_pool) = match entry {
         Entry::cuMemAllocAsync => (Entry::cuStreamIsCapturing, Entry::cuMemFreeAsync, false),
@@ -131,6 +132,10 @@ pub(crate) unsafe fn alloc(entry: Entry, arguments: &Arguments, account: &Accoun
 
 /// Calls the real function, after which pools may be smaller: `cuMemPoolTrimTo`, `cuDeviceGraphMemTrim`, and what waits
 /// for work.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, which are not looked at here: its pointers are null or the
+/// program's, as NVIDIA documents them.
 pub(crate) unsafe fn settling(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
@@ -139,6 +144,9 @@ pub(crate) unsafe fn settling(entry: Entry, arguments: &Arguments, _: &Account) 
 }
 
 /// `cuMemPoolDestroy`: what is still allocated lives on and is charged by itself from now on.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function: a `CUmemoryPool`, which is not followed here.
 pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     settle_all();
     // SAFETY: the caller's arguments.
@@ -166,7 +174,9 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, account: &Acco
 /// remembers where the memory of the pool lies that the driver names.
 ///
 /// # Safety
-/// `arguments` are those of the row's call.
+/// `arguments` are those of a call of the row's function, the first of which is null or points to a `CUmemoryPool`, 8
+/// bytes, that may be written; the second is null or points to a `CUmemPoolProps`, 88 bytes (of `cuMemPoolCreate`), or
+/// a `CUmemLocation`, 8 bytes.
 pub(crate) unsafe fn named(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     // SAFETY: the caller's arguments; the driver has just read the one and written the other.
     unsafe {

@@ -55,6 +55,10 @@ impl MemoryReading {
 }
 
 /// Calls the real function, and measures what it took.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, whose pointers are null or the program's, as NVIDIA documents
+/// them. None is followed here.
 unsafe fn measure(entry: Entry, arguments: &Arguments, account: &Account) -> (CUresult, i64) {
     let before = MemoryReading::now(account);
     // SAFETY: the caller's arguments.
@@ -84,7 +88,8 @@ fn charge(account: &Account, thing: AllocationEntry<'_>, taken: i64) {
 /// `cuModuleLoad…`, `cuLibraryLoad…`, and `cuGreenCtxCreate`, with which the primary context may turn up.
 ///
 /// # Safety
-/// As the driver's, like every function here.
+/// `arguments` are those of a call of the row's function, whose pointers are null or the program's, as NVIDIA documents
+/// them. Read is the first: null, or to the handle, 8 bytes, which the driver writes.
 pub(crate) unsafe fn load(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     if account.over_limit() {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -120,6 +125,9 @@ fn ends(entry: Entry) -> Entry {
 }
 
 /// `cuCtxSetLimit(limit, value)`: a buffer is charged as it was asked for, the rest is measured.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuCtxSetLimit`: two numbers.
 pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let limit = arguments.half(0);
     let mut now: usize = 0;
@@ -147,8 +155,8 @@ pub(crate) unsafe fn set_limit(entry: Entry, arguments: &Arguments, account: &Ac
 /// `cuModuleUnload`, `cuLibraryUnload`, `cuGreenCtxDestroy`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function: a `CUmodule`, `CUlibrary` or `CUgreenCtx`, which is not
+/// followed here.
 pub(crate) unsafe fn unload(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {

@@ -31,6 +31,9 @@ fn shown() -> Option<&'static Card> {
 }
 
 /// The shown card's handle.
+///
+/// # Safety
+/// `device` is null or points to an `nvmlDevice_t`, 8 bytes, that may be written.
 unsafe fn handle_of(card: &Card, device: *mut nvmlDevice_t) -> nvmlReturn_t {
     let mut uuid = Text::new();
     uuid.add_uuid(&card.uuid).add(b"\0");
@@ -44,7 +47,7 @@ macro_rules! count {
         /// How many cards there are: one.
         ///
         /// # Safety
-        /// As NVML's, like every function here.
+        /// `count` is null or points to a `c_uint`, 4 bytes, that may be written.
         pub(crate) unsafe extern "C" fn $name(count: *mut c_uint) -> nvmlReturn_t {
             // SAFETY: the caller's arguments. The real one is asked first: it knows whether it was initialised.
             unsafe {
@@ -64,6 +67,9 @@ count!(count_v2, nvmlDeviceGetCount_v2);
 macro_rules! by_index {
     ($name:ident, $entry:ident) => {
         /// The card with an index: 0, since there is one; its real index too, since that is what it says of itself.
+        ///
+        /// # Safety
+        /// `device` is null or points to an `nvmlDevice_t`, 8 bytes, that may be written.
         pub(crate) unsafe extern "C" fn $name(index: c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t {
             // SAFETY: the caller's arguments.
             unsafe {
@@ -81,6 +87,9 @@ by_index!(by_index, nvmlDeviceGetHandleByIndex);
 by_index!(by_index_v2, nvmlDeviceGetHandleByIndex_v2);
 
 /// Lets a handle through if it is the shown card's.
+///
+/// # Safety
+/// `device` is null or points to an `nvmlDevice_t`, 8 bytes, which the driver has written if `code` is success.
 unsafe fn only_shown(code: nvmlReturn_t, device: *mut nvmlDevice_t) -> nvmlReturn_t {
     if code != NVML_SUCCESS || device.is_null() {
         return code;
@@ -100,6 +109,10 @@ unsafe fn only_shown(code: nvmlReturn_t, device: *mut nvmlDevice_t) -> nvmlRetur
 macro_rules! by_text {
     ($name:ident, $entry:ident) => {
         /// The card that a text names, if it is the shown one.
+        ///
+        /// # Safety
+        /// `text` is null or points to a text with its NUL (of `nvmlDeviceGetHandleByUUIDV`: to an `nvmlUUID_t`);
+        /// `device` is null or points to an `nvmlDevice_t`, 8 bytes, that may be written.
         pub(crate) unsafe extern "C" fn $name(text: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
             // SAFETY: the caller's arguments.
             unsafe {
@@ -124,6 +137,10 @@ fn of_the_pod(card_total: u64) -> Option<(u64, u64)> {
     Some((account.limit().min(card_total), account.used()))
 }
 
+/// What the pod may use of the card, and has used.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `memory` is null or points to an `nvmlMemory_t`, 24 bytes, that may be written.
 pub(crate) unsafe extern "C" fn memory(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t {
     // SAFETY: the caller's arguments. The real one knows which handles are good.
     unsafe {
@@ -139,6 +156,10 @@ pub(crate) unsafe extern "C" fn memory(device: nvmlDevice_t, memory: *mut nvmlMe
 }
 
 /// The second form tells apart what the driver keeps for itself; none of that is the pod's.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `memory` is null or points to an `nvmlMemory_v2_t`, 40 bytes, whose `version` is set
+/// and that may be written.
 pub(crate) unsafe extern "C" fn memory_v2(
     device: nvmlDevice_t,
     memory: *mut nvmlMemory_v2_t,

@@ -32,7 +32,7 @@ const STEP: u64 = 64 << 10;
 /// What the driver takes for `bytes` of memory with these properties.
 ///
 /// # Safety
-/// `properties` must be those of memory that is to be made.
+/// `properties` points to a `CUmemAllocationProp`, 32 bytes: those of memory that is to be made.
 unsafe fn granular(bytes: u64, properties: *const CUmemAllocationProp) -> u64 {
     let mut step: usize = 0;
     // SAFETY: the caller's properties, and a place for the answer.
@@ -47,8 +47,8 @@ unsafe fn granular(bytes: u64, properties: *const CUmemAllocationProp) -> u64 {
 /// `cuMemCreate(handle, size, properties, flags)`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function, `cuMemCreate`: the first is null or points to a handle, 8
+/// bytes, that may be written; the third is null or points to a `CUmemAllocationProp`, 32 bytes.
 pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let properties = arguments.pointer::<CUmemAllocationProp>(2);
     // SAFETY: the caller's arguments.
@@ -78,8 +78,7 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
 /// `cuMemRelease`.
 ///
 /// # Safety
-/// `arguments` are those of a call of the row's function: pointers among them are the program's, of the types and lengths
-/// that NVIDIA documents for it, or null.
+/// `arguments` are those of a call of the row's function, `cuMemRelease`: a handle, which is not followed here.
 pub(crate) unsafe fn release(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments.
     unsafe {
@@ -90,6 +89,10 @@ pub(crate) unsafe fn release(entry: Entry, arguments: &Arguments, account: &Acco
 }
 
 /// `cuMemMap(address, size, offset, handle, flags)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemMap`: an address on the card, a handle and numbers,
+/// none of which is followed here.
 pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let (address, size) = (Address(arguments.word(0) as u64), arguments.word(1) as u64);
     let tables = &PROCESS.tables;
@@ -137,6 +140,10 @@ pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account)
 }
 
 /// `cuMemUnmap(address, size)`: of every mapping in the range.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemUnmap`: an address on the card and a number. The
+/// program does not use what is mapped there any more.
 pub(crate) unsafe fn unmap(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let _turn = PROCESS.physical.lock();
     // SAFETY: the caller's arguments.
@@ -154,6 +161,10 @@ pub(crate) unsafe fn unmap(entry: Entry, arguments: &Arguments, account: &Accoun
 }
 
 /// `cuMemRetainAllocationHandle(handle, address)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemRetainAllocationHandle`: the first is null or points to
+/// a handle, 8 bytes, that may be written.
 pub(crate) unsafe fn retain_handle(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
     let _turn = PROCESS.physical.lock();
     // SAFETY: the caller's arguments.
@@ -189,6 +200,10 @@ unsafe fn key_of_handle(
 }
 
 /// `cuMemExportToShareableHandle(shareable, handle, kind, flags)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemExportToShareableHandle`: the first is null or points
+/// to what the kind asks for that may be written: a descriptor, 4 bytes, or a `CUmemFabricHandle`, 64 bytes.
 pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let (words, memory) = (arguments.pointer::<u64>(0), PhysicalMemory::created(arguments.word(1) as u64));
     // SAFETY: the caller's arguments; what the driver has written is read.
@@ -212,6 +227,11 @@ pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Accou
 }
 
 /// `cuMemImportFromShareableHandle(handle, shareable, kind)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemImportFromShareableHandle`: the first is null or points
+/// to a handle, 8 bytes, that may be written; the second is a descriptor or, as the third says, null or a pointer to a
+/// `CUmemFabricHandle`, 64 bytes.
 pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     // SAFETY: the caller's arguments; a descriptor is passed as the word itself.
     let key = unsafe { key_of_handle(arguments.half(2), arguments.half(1), arguments.pointer(1)) };
@@ -236,6 +256,10 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
 }
 
 /// `cuMemMapArrayAsync(list, count, stream)`.
+///
+/// # Safety
+/// `arguments` are those of a call of the row's function, `cuMemMapArrayAsync`: the first is null or points to as many
+/// `CUarrayMapInfo` as the second says, 96 bytes each.
 pub(crate) unsafe fn map_array(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
     let _turn = PROCESS.physical.lock();
     // SAFETY: the caller's arguments.

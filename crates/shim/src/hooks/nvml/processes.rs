@@ -98,6 +98,10 @@ type Entries = *mut u8;
 
 /// Writes the pod's processes where the caller has room for them, by NVML's rules: too little room is told with the
 /// number needed.
+///
+/// # Safety
+/// `count` points to a `c_uint`, 4 bytes; `entries` is null or points to room for as many entries as it says, of
+/// `length` bytes each, which is the length of one of NVML's structures for a process.
 #[inline(never)]
 unsafe fn list(count: *mut c_uint, entries: Entries, length: usize) -> nvmlReturn_t {
     let needed = c_uint::try_from((0..).map_while(owner).count()).unwrap_or(c_uint::MAX);
@@ -135,6 +139,9 @@ unsafe fn list(count: *mut c_uint, entries: Entries, length: usize) -> nvmlRetur
 }
 
 /// Keeps of the entries that the driver wrote the pod's own, under the ids that the pod knows, measured by its limit.
+///
+/// # Safety
+/// `entries` points to `count` entries of `layout.length` bytes each, which the driver has written.
 #[inline(never)]
 unsafe fn keep_own(count: &mut c_uint, entries: Entries, layout: Layout) {
     let mut kept = 0;
@@ -157,6 +164,10 @@ unsafe fn keep_own(count: &mut c_uint, entries: Entries, layout: Layout) {
 }
 
 /// The pod's processes, by the ledger. The driver is asked whether the handle is good.
+///
+/// # Safety
+/// `which` is a row of a function of these arguments, `device` a handle of NVML's; `count` is null or points to a
+/// `c_uint`, 4 bytes; `entries` is null or points to room for as many entries as it says, of `length` bytes each.
 #[inline(never)]
 unsafe fn computing_of(
     which: Entry,
@@ -180,6 +191,11 @@ unsafe fn computing_of(
 }
 
 /// The driver's list, cut down to the pod's processes.
+///
+/// # Safety
+/// `which` is a row of a function of these arguments, `device` a handle of NVML's; `count` is null or points to a
+/// `c_uint`, 4 bytes; `entries` is null or points to room for as many entries as it says, of `layout.length` bytes
+/// each.
 #[inline(never)]
 unsafe fn others_of(
     which: Entry,
@@ -204,6 +220,11 @@ unsafe fn others_of(
 
 macro_rules! lists {
     ($($name:ident = $of:ident($entry:ident, $layout:expr);)*) => {$(
+        /// The pod's processes of a kind.
+        ///
+        /// # Safety
+        /// `device` is a handle of NVML's; `count` is null or points to a `c_uint`, 4 bytes; `entries` is null or
+        /// points to room for as many entries as it says, of the structure that this version of the call takes.
         pub(crate) unsafe extern "C" fn $name(
             device: nvmlDevice_t,
             count: *mut c_uint,
@@ -227,6 +248,11 @@ lists! {
     served_v3 = others_of(nvmlDeviceGetMPSComputeRunningProcesses_v3, INFO);
 }
 
+/// The pod's processes with all that NVML tells of each.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `details` is null or points to an `nvmlProcessDetailList_v1_t`, whose `procArray` is
+/// null or points to room for `numProcArrayEntries` entries.
 pub(crate) unsafe extern "C" fn details(
     device: nvmlDevice_t,
     details: *mut nvmlProcessDetailList_v1_t,
@@ -256,6 +282,11 @@ pub(crate) unsafe extern "C" fn details(
     }
 }
 
+/// How busy each of the pod's processes keeps the card, since a moment in microseconds of the wall clock.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `count` is null or points to a `c_uint`, 4 bytes; `samples` is null or points to
+/// room for as many `nvmlProcessUtilizationSample_t` as it says.
 pub(crate) unsafe extern "C" fn utilisation_of_processes(
     device: nvmlDevice_t,
     samples: Entries,
@@ -276,6 +307,11 @@ pub(crate) unsafe extern "C" fn utilisation_of_processes(
     }
 }
 
+/// The same as a structure that holds the list.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `infos` is null or points to an `nvmlProcessesUtilizationInfo_v1_t`, whose
+/// `procUtilArray` is null or points to room for `processSamplesCount` entries.
 pub(crate) unsafe extern "C" fn utilisation_infos(
     device: nvmlDevice_t,
     infos: *mut nvmlProcessesUtilizationInfo_v1_t,
@@ -300,6 +336,9 @@ const NO_SAMPLE: nvmlProcessUtilizationSample_t =
     nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
 
 /// How busy the pod keeps the card, in percent of the card; nothing where the driver does not tell processes apart.
+///
+/// # Safety
+/// `device` is a handle of NVML's.
 unsafe fn own_utilisation(device: nvmlDevice_t) -> Option<nvmlUtilization_t> {
     let mut sum = nvmlUtilization_t { gpu: 0, memory: 0 };
     if owner(0).is_none() {
@@ -329,6 +368,9 @@ unsafe fn own_utilisation(device: nvmlDevice_t) -> Option<nvmlUtilization_t> {
 
 /// The pod's own utilisation: of the multiprocessors relative to its limit, of the memory (which has no limit in time)
 /// as it is.
+///
+/// # Safety
+/// `device` is a handle of NVML's; `rates` is null or points to an `nvmlUtilization_t`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn utilisation(
     device: nvmlDevice_t,
     rates: *mut nvmlUtilization_t,

@@ -1,6 +1,6 @@
-//! A map from words to words, which every table is a typed face of: one value of code for all of them.
+//! A map from words to words, which every table is a typed face of: one piece of code for all of them.
 //!
-//! Constant time however much is kept: sixteen open-keying shards, each with its own lock of one word, in memory
+//! Constant time however much is kept: sixteen open-addressing shards, each with its own lock of one word, in memory
 //! mapped directly. All zero is an empty map, as a forked child finds it. It knows nothing of what its words mean, but
 //! for one: a value may have a tag in its upper 16 bits, by which values are found and let go of together.
 
