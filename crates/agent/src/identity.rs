@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use gpupool_core::pool::PodId;
 use thiserror::Error;
 
-use crate::procfs::{Proc, ProcessKey, Stat};
+use crate::procfs::{ProcessKey, ProcessTable, Stat};
 
 pub(crate) use cgroup::Cgroups;
 
@@ -57,16 +57,16 @@ pub(crate) trait Identify: std::fmt::Debug {
 ///
 /// Known are the registered `gpupool run` processes and everybody who was found to belong to one, so that a
 /// program's children keep their place when `gpupool run` itself was killed.
-#[derive(Debug, Default)]
-pub(crate) struct Ancestry {
-    proc: Proc,
+#[derive(Debug)]
+pub(crate) struct Ancestry<P> {
+    processes: P,
     known: BTreeMap<ProcessKey, PodId>,
 }
 
-impl Ancestry {
+impl<P: ProcessTable> Ancestry<P> {
     /// Nobody is known yet.
-    pub(crate) fn new(proc: Proc) -> Self {
-        Self { proc, known: BTreeMap::new() }
+    pub(crate) fn new(processes: P) -> Self {
+        Self { processes, known: BTreeMap::new() }
     }
 
     fn walk(&self, caller: ProcessKey, parent: Option<u32>) -> Result<Option<&PodId>, Moved> {
@@ -81,7 +81,7 @@ impl Ancestry {
             if here.parent == 0 {
                 return Ok(None);
             }
-            let parent = self.proc.stat(here.parent).ok_or(Moved)?;
+            let parent = self.processes.stat(here.parent).ok_or(Moved)?;
             // A parent younger than its child is another process under a dead one's id.
             if parent.key.start > here.key.start {
                 return Err(Moved);
@@ -95,14 +95,14 @@ impl Ancestry {
     }
 
     fn look(&self, key: ProcessKey) -> Result<Stat, Moved> {
-        self.proc.stat(key.pid).filter(|stat| stat.key == key).ok_or(Moved)
+        self.processes.stat(key.pid).filter(|stat| stat.key == key).ok_or(Moved)
     }
 }
 
 /// A process on the way ended: its children have another parent now.
 struct Moved;
 
-impl Identify for Ancestry {
+impl<P: ProcessTable> Identify for Ancestry<P> {
     fn pod_of(&self, caller: ProcessKey, mut parent: Option<u32>) -> Result<PodId, Stranger> {
         for _ in 0..ATTEMPTS {
             match self.walk(caller, parent.take()) {

@@ -14,6 +14,8 @@ mod requests;
 mod resume;
 mod seconds;
 mod status;
+#[cfg(test)]
+mod tests;
 mod usage_audit;
 
 use std::collections::BTreeMap;

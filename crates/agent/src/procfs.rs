@@ -30,6 +30,18 @@ pub(crate) struct Stat {
     pub(crate) zombie: bool,
 }
 
+/// Who is whose parent.
+pub(crate) trait ProcessTable: std::fmt::Debug {
+    /// The process with this id, or nothing when there is none.
+    fn stat(&self, pid: u32) -> Option<Stat>;
+}
+
+impl ProcessTable for Proc {
+    fn stat(&self, pid: u32) -> Option<Stat> {
+        Self::stat(self, pid)
+    }
+}
+
 /// A mounted `/proc`.
 #[derive(Debug, Clone)]
 pub(crate) struct Proc {

@@ -1,0 +1,100 @@
+//! The whole task in memory: no kernel's clock, journal, process or socket, and everything under one seed.
+
+mod machine;
+mod node;
+mod random;
+
+use machine::Sent;
+use node::{Node, standing};
+
+use crate::admin_api::Reply;
+use crate::log;
+use crate::procfs::ProcessKey;
+
+/// A pod with one program that has said hello.
+fn program(node: &mut Node, name: &str) -> (ProcessKey, ProcessKey) {
+    let (run, reply) = node.register(name, 10);
+    assert!(matches!(reply, Reply::Registered(_)), "{reply:?}");
+    let program = node.spawn(run);
+    assert_eq!(node.hello(program).socket.receive(), Some(Sent::Welcome));
+    (run, program)
+}
+
+fn heard(node: &Node, program: ProcessKey) -> Option<Sent> {
+    node.lines[&program].socket.receive()
+}
+
+/// Two pods that hold the two cards, and a third that waits.
+fn three_pods() -> (Node, [ProcessKey; 3]) {
+    let mut node = Node::new();
+    let programs = ["a", "b", "c"].map(|name| program(&mut node, name).1);
+    for program in programs {
+        node.acquire(program);
+    }
+    assert_eq!(
+        programs.map(|program| heard(&node, program)),
+        [Some(Sent::Granted), Some(Sent::Granted), None]
+    );
+    (node, programs)
+}
+
+#[test]
+fn the_next_in_line_is_granted_when_a_holder_ends() {
+    let (mut node, [first, _, waiting]) = three_pods();
+    node.end(first);
+    assert_eq!(heard(&node, waiting), Some(Sent::Granted));
+    assert!(node.task.registry.process(first).is_none());
+}
+
+#[test]
+fn a_restarted_agent_has_the_same_leases_and_queue_and_goes_on() {
+    let (mut node, [first, second, waiting]) = three_pods();
+    let before = node.standing();
+    node.restart();
+    assert_eq!(node.standing(), before);
+    for program in [first, second, waiting] {
+        assert_eq!(node.hello(program).socket.receive(), Some(Sent::Welcome));
+    }
+    node.acquire(waiting);
+    assert_eq!(heard(&node, waiting), None);
+    node.end(second);
+    assert_eq!(heard(&node, waiting), Some(Sent::Granted));
+}
+
+#[test]
+fn who_ended_while_no_agent_ran_has_left_its_card_to_the_next() {
+    let (mut node, [first, _, waiting]) = three_pods();
+    node.machine.end(first);
+    node.restart();
+    node.hello(waiting);
+    node.acquire(waiting);
+    assert_eq!([heard(&node, waiting), heard(&node, waiting)], [Some(Sent::Welcome), Some(Sent::Granted)]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_is_said_and_counted_and_whole_again_with_the_next_write() {
+    let mut node = Node::new();
+    let (_, first) = program(&mut node, "a");
+    log::take();
+    node.machine.state().journal_fails = true;
+    node.acquire(first);
+    assert_eq!(heard(&node, first), Some(Sent::Granted), "programs do not wait for a full disk");
+    assert_eq!(node.task.scrape().counters.journal_failures.get(), 1);
+    let said = log::take().join("\n");
+    assert!(said.contains("an agent started now would not know the latest changes"), "{said}");
+    assert_eq!(node.machine.state().recover().pool.leases().count(), 0);
+    node.machine.state().journal_fails = false;
+    program(&mut node, "b");
+    let recovered = node.machine.state().recover();
+    assert_eq!(standing(&recovered.pool, &recovered.registry), node.standing());
+}
+
+#[test]
+fn a_lost_connection_keeps_its_place_for_ten_seconds() {
+    let (mut node, [_, _, waiting]) = three_pods();
+    node.hang_up(waiting);
+    node.wait(9000);
+    assert_eq!(node.task.pool.position(&"c".into()), Some(1));
+    node.wait(1000);
+    assert_eq!(node.task.pool.position(&"c".into()), None);
+}

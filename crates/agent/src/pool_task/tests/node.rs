@@ -1,0 +1,201 @@
+//! The pool's task on a machine in memory, with the programs that call it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gpupool_core::share::{Percent, Share};
+use gpupool_wire::NO_CARD;
+use gpupool_wire::message::Hello;
+use tokio::sync::{mpsc, oneshot};
+
+use super::machine::{BOOT, FakeSocket, Machine, card_uuid, qos};
+use crate::admin_api::{Register, Reply, Request};
+use crate::cards::{Cards, Probe, ProbedCard};
+use crate::environment::{Environment, PeerSocket as _};
+use crate::event::{AgentEvent, ConnectionId, Frame};
+use crate::identity::Ancestry;
+use crate::pool_task::{PoolTask, TaskSettings};
+use crate::procfs::ProcessKey;
+use crate::usage_audit::observe::Ledgers;
+
+/// A connection as its caller holds it.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) id: ConnectionId,
+    pub(super) socket: FakeSocket,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) machine: Machine,
+    pub(super) task: PoolTask,
+    pub(super) lines: BTreeMap<ProcessKey, Line>,
+    next_pid: u32,
+}
+
+impl Node {
+    pub(super) fn new() -> Self {
+        let machine = Machine::default();
+        machine.state().now = 1_000_000;
+        machine.spawn(1, 0);
+        let task = start(&machine);
+        Self { machine, task, lines: BTreeMap::new(), next_pid: 100 }
+    }
+
+    /// The agent is killed and started again; every connection breaks.
+    pub(super) fn restart(&mut self) {
+        self.lines.clear();
+        self.task = start(&self.machine);
+    }
+
+    pub(super) fn spawn(&mut self, parent: ProcessKey) -> ProcessKey {
+        self.next_pid += 1;
+        self.machine.spawn(self.next_pid, parent.pid)
+    }
+
+    /// Starts a `gpupool run` for a pod of this name and says what the agent answered it.
+    pub(super) fn register(&mut self, name: &str, request: u64) -> (ProcessKey, Reply) {
+        let run = self.spawn(ProcessKey { pid: 1, start: 1 });
+        let line = self.connect(run);
+        let share = Share::new(Percent::new(request).unwrap(), Percent::WHOLE).unwrap();
+        let register = Register { name: name.to_owned(), core: share, memory: share, priority: 0 };
+        let reply = self.request(&line, Request::Register(register)).expect("answered at once");
+        (run, reply)
+    }
+
+    pub(super) fn request(&mut self, line: &Line, request: Request) -> Option<Reply> {
+        let (answer, mut reply) = oneshot::channel();
+        self.task.handle(AgentEvent::Request { from: line.id, request, answer });
+        reply.try_recv().ok()
+    }
+
+    pub(super) fn connect(&mut self, caller: ProcessKey) -> Line {
+        let socket = self.machine.connect(caller);
+        let (accepted, mut answer) = oneshot::channel();
+        let held = self.machine.handle(caller);
+        self.task.handle(AgentEvent::Connected {
+            socket: Arc::new(socket.clone()),
+            user: 1000,
+            held,
+            accepted,
+        });
+        let id = answer.try_recv().unwrap().expect("there is room").id;
+        let line = Line { id, socket };
+        self.lines.insert(caller, line.clone());
+        line
+    }
+
+    /// Connects and says hello: with its ledger and its lease, where it holds one.
+    pub(super) fn hello(&mut self, program: ProcessKey) -> Line {
+        let line = self.connect(program);
+        let (lease, slot, ledger) = {
+            let state = self.machine.state();
+            let process = &state.processes[&program];
+            (process.lease, process.slot, state.ledger_of(program))
+        };
+        let card = self.task.registry.process(program).and_then(|process| process.card.clone());
+        let card = card.and_then(|card| Some(self.task.cards.find(&card)?.1.bytes)).unwrap_or(NO_CARD);
+        let (hello, ledger) = match (lease, slot) {
+            (Some(lease), Some(slot)) => (Hello::resuming(lease, card, slot), ledger),
+            _ => (Hello::fresh(card), None),
+        };
+        self.frame(&line, Frame::Hello(hello, ledger));
+        line
+    }
+
+    pub(super) fn acquire(&mut self, program: ProcessKey) {
+        let line = self.lines[&program].clone();
+        self.frame(&line, Frame::Acquire(NO_CARD));
+    }
+
+    pub(super) fn release(&mut self, program: ProcessKey) {
+        self.machine.state().processes.get_mut(&program).expect("a program").lease = None;
+        let line = self.lines[&program].clone();
+        self.frame(&line, Frame::Release);
+    }
+
+    fn frame(&mut self, line: &Line, frame: Frame) {
+        let (done, mut dealt_with) = oneshot::channel();
+        self.task.handle(AgentEvent::Frame { from: line.id, frame, done });
+        dealt_with.try_recv().expect("a frame is dealt with at once");
+    }
+
+    pub(super) fn end(&mut self, process: ProcessKey) {
+        if self.machine.end(process) {
+            self.task.ended(process);
+        }
+        self.hang_up(process);
+    }
+
+    pub(super) fn hang_up(&mut self, caller: ProcessKey) {
+        if let Some(line) = self.lines.remove(&caller) {
+            line.socket.cut();
+            self.task.handle(AgentEvent::Closed { from: line.id });
+        }
+    }
+
+    /// Lets the tasks of connections that the agent has cut notice it.
+    pub(super) fn close_what_was_cut(&mut self) {
+        let cut = self.lines.iter().filter(|(_, line)| !line.socket.is_alive()).map(|(key, _)| *key);
+        for caller in cut.collect::<Vec<_>>() {
+            self.hang_up(caller);
+        }
+    }
+
+    pub(super) fn wait(&mut self, milliseconds: u64) {
+        self.machine.state().now += milliseconds;
+        self.task.tick(milliseconds >= 1000);
+    }
+
+    /// Leases and queue, and what each process does, as text.
+    pub(super) fn standing(&self) -> String {
+        standing(&self.task.pool, &self.task.registry)
+    }
+}
+
+/// Who holds what, who waits in which order, and what each process does.
+pub(super) fn standing(pool: &gpupool_core::pool::Pool, registry: &crate::registry::Registry) -> String {
+    let leases: Vec<_> = pool.leases().collect();
+    let queue: Vec<_> = pool.queue().collect();
+    format!("{leases:#?} {queue:#?} {registry:#?}")
+}
+
+fn start(machine: &Machine) -> PoolTask {
+    let settings = TaskSettings {
+        node: "node".to_owned(),
+        simulated: None,
+        user: 0,
+        boot: BOOT.to_owned(),
+        device_metrics: true,
+        most_connections: 1000,
+        evict_unaccounted: false,
+        work_conserving: false,
+    };
+    let environment = Environment {
+        clock: Box::new(machine.clone()),
+        journal: Box::new(machine.clone()),
+        processes: Box::new(machine.clone()),
+        identity: Box::new(Ancestry::new(machine.clone())),
+        meter: Box::new(machine.clone()),
+        ledgers: Ledgers::default(),
+        exits: mpsc::unbounded_channel().0,
+    };
+    let recovered = machine.state().recover();
+    PoolTask::new(settings, environment, cards(), recovered, qos())
+}
+
+fn cards() -> Cards {
+    let card = |index| ProbedCard {
+        uuid: card_uuid(index),
+        name: "a card in memory".to_owned(),
+        total_memory: 16 << 30,
+        pci_domain: 0,
+        pci_bus: index,
+        pci_device: 0,
+        cc_major: 9,
+        cc_minor: 0,
+        attributes: Vec::new(),
+        context_bytes: Some(256 << 20),
+    };
+    Cards::new(&Probe { driver_version: 13_000, cards: vec![card(0), card(1)] }, &[0, 1]).expect("a table")
+}
