@@ -57,7 +57,6 @@ pub(super) struct Advisories {
 struct Advisory {
     id: String,
     package: String,
-    title: String,
     patched: Vec<VersionReq>,
     #[serde(default)]
     unaffected: Vec<VersionReq>,
@@ -97,7 +96,7 @@ impl Advisories {
         };
         let of = |package: &Package| -> Vec<String> {
             let hits = self.advisory.iter().filter(|advisory| has(advisory, package));
-            hits.map(|it| format!("{}: {}: {}", full_name(package), it.id, it.title)).collect()
+            hits.map(|hit| format!("{} has the vulnerability {}", full_name(package), hit.id)).collect()
         };
         packages.iter().flat_map(|package| of(package)).collect()
     }
@@ -147,7 +146,6 @@ mod tests {
             [[advisory]]
             id = "RUSTSEC-0000-0001"
             package = "a"
-            title = "It breaks"
             patched = ["^1.2.3", ">= 2.1"]
             unaffected = ["< 1.0"]
         "#;
