@@ -106,11 +106,15 @@ impl<'a> Scene<'a> {
     /// Labels a node, and waits until that is in force and its percentages are advertised.
     pub(crate) fn share(&self, node: &str, policy: &str) {
         self.run(&["label", "--overwrite", "node", node, &format!("{POLICY}={policy}")]);
+        // Of a pod that fits by the one percentage and not yet by the other, the scheduler may think again only after
+        // minutes.
         let ready = || {
-            let core =
-                &self.object("node", node)["status"]["allocatable"]["alibabacloud.com/gpu-core.percentage"];
-            self.policy_in_force(node).as_deref() == Some(policy)
-                && core.as_str().is_some_and(|core| core != "0")
+            let allocatable = &self.object("node", node)["status"]["allocatable"];
+            let offered = |percentage: &str| {
+                let amount = &allocatable[format!("alibabacloud.com/gpu-{percentage}.percentage")];
+                amount.as_str().is_some_and(|amount| amount != "0")
+            };
+            self.policy_in_force(node).as_deref() == Some(policy) && offered("core") && offered("memory")
         };
         self.until(&format!("{node} shares as {policy}"), ready);
     }
