@@ -7,6 +7,7 @@ use std::time::Duration;
 use gpupool_core::sharing::names::{
     ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
 };
+use gpupool_k8s::Backoff;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -20,11 +21,8 @@ use crate::log::say;
 use crate::notice::Notice;
 use crate::pod::PodRef;
 
-/// The first pause before a write is tried again; it doubles up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// See [`PAUSE`].
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Between the attempts of a write that the API server does not take.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// One thing to write about one pod.
 #[derive(Debug)]
@@ -169,8 +167,7 @@ impl Reporter {
         what: &str,
         mut attempt: impl FnMut() -> F,
     ) {
-        let mut pause = PAUSE;
-        loop {
+        for failures in 1_u32.. {
             match attempt().await {
                 Ok(()) => return,
                 Err(Error::Api(status)) if is_final(status.code) => {
@@ -182,8 +179,7 @@ impl Reporter {
                 }
                 Err(failure) => say(&format!("cannot {what} {pod}: {}; trying again", causes(&failure))),
             }
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+            tokio::time::sleep(BACKOFF.delay(failures)).await;
         }
     }
 }
