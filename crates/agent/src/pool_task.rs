@@ -8,6 +8,8 @@ mod cluster;
 mod connections;
 mod core;
 mod ending;
+mod members;
+mod outbox;
 mod processes;
 mod publish;
 mod requests;
@@ -24,18 +26,17 @@ use std::sync::Arc;
 use gpupool_core::pool::{
     Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
 };
-use gpupool_wire::message::{Granted, RefusalReason, Refused, Welcome};
+use gpupool_wire::message::{Granted, Refused, Welcome};
 use rustix::process::Signal;
 use tokio::sync::watch;
 use zerocopy::IntoBytes as _;
 
 use crate::cards::{Cards, SimulatedDriver};
 use crate::core_limit::CoreLimits;
-use crate::environment::{Environment, ProcessHandle};
+use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
 use crate::log::say;
 use crate::metrics::Counters;
-use crate::notice::Notice;
 use crate::pages::{LedgerFile, LimitsFile};
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
@@ -44,12 +45,8 @@ use crate::restart::Recovered;
 pub(crate) use cluster::Cluster;
 use connections::Connections;
 use ending::Stop;
-
-/// The journal is written anew when it has grown to this many bytes and to [`GROWTH`] times its last snapshot.
-const COMPACT_FROM: u64 = 1 << 20;
-
-/// See [`COMPACT_FROM`].
-const GROWTH: u64 = 4;
+use members::{Member, Members};
+use outbox::{Effect, Outbox, WriteFailure};
 
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
@@ -72,18 +69,6 @@ pub(crate) struct TaskSettings {
     pub(crate) work_conserving: bool,
 }
 
-/// A process that is held by its pidfd.
-#[derive(Debug)]
-struct Member {
-    held: Box<dyn ProcessHandle>,
-    connection: Option<ConnectionId>,
-    /// It has asked for a card on this connection and was not answered yet. One question, one answer: a grant that
-    /// nobody asked for would be taken for the answer to a later question.
-    asked: bool,
-    /// Until when it must ask again, or count as not waiting any more.
-    confirm_by: Option<Timestamp>,
-}
-
 /// What a pod has beside its records: open files and what was last seen of it.
 #[derive(Debug)]
 struct PodFiles {
@@ -95,16 +80,6 @@ struct PodFiles {
     idle: bool,
 }
 
-/// Something that others notice. Carried out in order, after the journal was written.
-#[derive(Debug)]
-enum Effect {
-    Welcome { to: ConnectionId, pod: PodId, slot: u32 },
-    Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
-    Refused { to: ConnectionId, reason: RefusalReason, sentence: String },
-    Signal { to: ProcessKey, signal: Signal },
-    Notice(Notice),
-}
-
 /// The agent's state, and its only writer.
 #[derive(Debug)]
 pub(crate) struct PoolTask {
@@ -113,12 +88,9 @@ pub(crate) struct PoolTask {
     cards: Cards,
     pool: Pool,
     registry: Registry,
-    snapshot_length: u64,
-    journal_failed: bool,
     /// Set on a node of a cluster.
     cluster: Option<Cluster>,
-    members: BTreeMap<ProcessKey, Member>,
-    runs: BTreeMap<ProcessKey, PodId>,
+    members: Members,
     files: BTreeMap<PodId, PodFiles>,
     connections: Connections,
     stops: BTreeMap<PodId, Stop>,
@@ -127,10 +99,7 @@ pub(crate) struct PoolTask {
     check: usage_audit::Check,
     core_limits: CoreLimits,
     counters: Counters,
-    records: Vec<Record>,
-    effects: Vec<Effect>,
-    /// Leases granted to pods of which nobody waits any more.
-    unclaimed: Vec<(PodId, LeaseId)>,
+    outbox: Outbox,
     watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
 }
 
@@ -151,11 +120,8 @@ impl PoolTask {
             cards,
             pool: recovered.pool,
             registry: recovered.registry,
-            snapshot_length: 0,
-            journal_failed: false,
             cluster: None,
-            members: BTreeMap::new(),
-            runs: BTreeMap::new(),
+            members: Members::default(),
             files: BTreeMap::new(),
             connections: Connections::new(most_connections),
             stops: BTreeMap::new(),
@@ -164,9 +130,7 @@ impl PoolTask {
             check: usage_audit::Check::default(),
             core_limits,
             counters: Counters::default(),
-            records: Vec::new(),
-            effects: Vec::new(),
-            unclaimed: Vec::new(),
+            outbox: Outbox::default(),
             watchers: watch::Sender::default(),
         };
         task.take_up(qos);
@@ -266,7 +230,7 @@ impl PoolTask {
     fn step(&mut self, event: &Event) -> Result<(), Refusal> {
         let at = self.now();
         let actions = self.pool.step(at, event.clone())?;
-        self.records.push(Record::Step { at, event: event.clone() });
+        self.outbox.record(Record::Step { at, event: event.clone() });
         for action in actions {
             self.decided(action);
         }
@@ -284,7 +248,7 @@ impl PoolTask {
     /// Notes a change of the registry.
     fn record(&mut self, record: Record) {
         self.registry.apply(&record);
-        self.records.push(record);
+        self.outbox.record(record);
     }
 
     fn decided(&mut self, action: Action) {
@@ -334,7 +298,7 @@ impl PoolTask {
         }
         let holders = self.registry.members_using(pod, CardUse::Holding);
         if holders.is_empty() {
-            self.unclaimed.push((pod.clone(), lease));
+            self.outbox.give_back(pod.clone(), lease);
         }
         for key in holders {
             self.grant_to(key, pod, card, lease);
@@ -343,30 +307,28 @@ impl PoolTask {
 
     /// Tells one process of its pod's lease, if it has asked on its connection; if not, it hears of it when it does.
     fn grant_to(&mut self, key: ProcessKey, pod: &PodId, card: &CardUuid, lease: LeaseId) {
-        let Some(member) = self.members.get_mut(&key).filter(|member| member.asked) else { return };
-        if let Some(to) = member.connection {
-            member.asked = false;
-            self.effects.push(Effect::Granted { to, pod: pod.clone(), card: card.clone(), lease });
+        if let Some(to) = self.members.answer(key) {
+            self.outbox.tell(Effect::Granted { to, pod: pod.clone(), card: card.clone(), lease });
         }
     }
 
     fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
         for to in self.registry.members_using(pod, CardUse::Holding) {
-            self.effects.push(Effect::Signal { to, signal });
+            self.outbox.tell(Effect::Signal { to, signal });
         }
     }
 
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
-        while let Some((pod, lease)) = self.unclaimed.pop() {
+        while let Some((pod, lease)) = self.outbox.next_unclaimed() {
             self.apply(&Event::Released { pod, lease });
         }
-        let changed = !self.records.is_empty();
+        let changed = self.outbox.has_records();
         if changed {
             self.follow_core_limits();
         }
         self.write_records();
-        for effect in std::mem::take(&mut self.effects) {
+        for effect in self.outbox.take_effects() {
             self.carry_out(effect);
         }
         if changed {
@@ -414,38 +376,33 @@ impl PoolTask {
     }
 
     fn write_records(&mut self) {
-        if self.records.is_empty() {
-            return;
-        }
-        let records = std::mem::take(&mut self.records);
-        let grown = self.environment.journal.length() > COMPACT_FROM.max(GROWTH * self.snapshot_length);
-        if self.journal_failed || grown {
-            self.write_snapshot();
-        } else if let Err(failure) = self.environment.journal.append(&records) {
-            self.counters.journal_failures.inc();
-            self.journal_failed = true;
-            say(&format!("{failure}; an agent started now would not know the latest changes"));
-        }
+        let Self { outbox, environment, registry, pool, settings, .. } = self;
+        let written = outbox.write(&mut *environment.journal, || snapshot(settings, registry, pool));
+        self.note_written(written);
     }
 
     /// Puts everything that holds into the place of the journal.
     fn write_snapshot(&mut self) {
-        let opened = Record::Opened { version: crate::restart::VERSION, boot: self.settings.boot.clone() };
-        match self.environment.journal.replace(&[opened, self.registry.snapshot(self.pool.snapshot())]) {
-            Ok(()) => {
-                self.snapshot_length = self.environment.journal.length();
-                self.journal_failed = false;
-            }
-            Err(failure) => {
-                self.counters.journal_failures.inc();
-                if !std::mem::replace(&mut self.journal_failed, true) {
-                    say(&failure.to_string());
-                }
-            }
+        let snapshot = snapshot(&self.settings, &self.registry, &self.pool);
+        let written = self.outbox.write_snapshot(&mut *self.environment.journal, &snapshot);
+        self.note_written(written);
+    }
+
+    fn note_written(&self, written: Result<(), WriteFailure>) {
+        let Err(failure) = written else { return };
+        self.counters.journal_failures.inc();
+        if let Some(sentence) = failure.sentence {
+            say(&sentence);
         }
     }
 
     fn card_name(&self, card: &CardUuid) -> String {
         self.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
     }
+}
+
+/// Everything that holds, as a journal begins.
+fn snapshot(settings: &TaskSettings, registry: &Registry, pool: &Pool) -> [Record; 2] {
+    let opened = Record::Opened { version: crate::restart::VERSION, boot: settings.boot.clone() };
+    [opened, registry.snapshot(pool.snapshot())]
 }

@@ -69,7 +69,7 @@ impl PoolTask {
             Ok(card) => {
                 let was_outside = self.cluster.as_mut().and_then(|cluster| cluster.outside.remove(&id));
                 if was_outside.is_some() || marked {
-                    self.effects.push(Effect::Notice(Notice::Admitted { pod: reference }));
+                    self.outbox.tell(Effect::Notice(Notice::Admitted { pod: reference }));
                 }
                 Ok(card)
             }
@@ -78,7 +78,7 @@ impl PoolTask {
                 let before = cluster.outside.insert(id, Outside { pod, why: why.clone() });
                 if before.is_none_or(|before| before.why != why) {
                     say(&format!("{reference} gets no place in the pool: {}", why.sentence));
-                    self.effects.push(Effect::Notice(Notice::Rejected { pod: reference, why: why.clone() }));
+                    self.outbox.tell(Effect::Notice(Notice::Rejected { pod: reference, why: why.clone() }));
                 }
                 Err(why)
             }
@@ -222,7 +222,7 @@ impl PoolTask {
             self.apply(&Event::CardLost { card });
         }
         // What was noted before is about the old pool, and in the snapshot where it still matters.
-        self.records.clear();
+        self.outbox.forget_records();
         self.write_snapshot();
     }
 
@@ -254,7 +254,7 @@ impl PoolTask {
     pub(super) fn notice_preemption(&mut self, victim: &PodId, beneficiary: &PodId, at: Timestamp) {
         let reference = |pod: &PodId| self.registry.pod(pod)?.reference.clone();
         let (Some(victim), Some(beneficiary)) = (reference(victim), reference(beneficiary)) else { return };
-        self.effects.push(Effect::Notice(Notice::Preempted { victim, beneficiary, at }));
+        self.outbox.tell(Effect::Notice(Notice::Preempted { victim, beneficiary, at }));
     }
 
     /// The earlier agent may have been killed between a decision and its Events.
@@ -278,7 +278,7 @@ impl PoolTask {
     /// The owner of a pod is told in the cluster what the check on the shim has found.
     pub(super) fn notice_finding(&mut self, pod: &PodId, reason: &'static str, sentence: String) {
         let Some(pod) = self.registry.pod(pod).and_then(|entry| entry.reference.clone()) else { return };
-        self.effects.push(Effect::Notice(Notice::Found { pod, reason, sentence }));
+        self.outbox.tell(Effect::Notice(Notice::Found { pod, reason, sentence }));
     }
 
     /// Why a pod of this node has no place in the pool.

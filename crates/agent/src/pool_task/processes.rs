@@ -50,7 +50,7 @@ impl PoolTask {
                 member.asked = false;
             }
             let sentence = self.readable(&sentence);
-            self.effects.push(Effect::Refused { to: from, reason, sentence });
+            self.outbox.tell(Effect::Refused { to: from, reason, sentence });
         }
     }
 
@@ -91,7 +91,7 @@ impl PoolTask {
             self.take_back(key)?;
         }
         self.slot(&pod, slot, |slot: &Slot| slot.set_agents_pid(key.pid));
-        self.effects.push(Effect::Welcome { to: from, pod, slot });
+        self.outbox.tell(Effect::Welcome { to: from, pod, slot });
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl PoolTask {
             self.settle(&process.pod);
             self.retire(&process.pod);
         }
-        if let Some(pod) = self.runs.remove(&key) {
+        if let Some(pod) = self.members.remove_run(key) {
             if let Some(entry) = self.registry.pod(&pod).cloned() {
                 let entry = PodEntry { run: None, ..entry };
                 self.record(Record::Pod { pod: pod.clone(), entry });
@@ -398,16 +398,7 @@ impl PoolTask {
 
     /// Gives up the places of those that have not come back in time.
     pub(super) fn give_up_the_silent(&mut self, now: Timestamp) {
-        let silent: Vec<ProcessKey> = self
-            .members
-            .iter()
-            .filter(|(_, member)| member.confirm_by.is_some_and(|deadline| deadline <= now))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in silent {
-            if let Some(member) = self.members.get_mut(&key) {
-                member.confirm_by = None;
-            }
+        for key in self.members.take_silent(now) {
             let Some(process) = self.registry.process(key) else { continue };
             // A process that took memory was there to do so: only the agent did not hear of it.
             if process.using == CardUse::Waiting || !self.has_memory(&process.pod, process.slot) {

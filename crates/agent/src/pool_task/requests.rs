@@ -61,10 +61,12 @@ impl PoolTask {
         let spec =
             PodSpec { core: register.core, memory: register.memory, priority: register.priority, card: None };
         // The answer to the first time was lost: the agent was killed in between.
-        if self.runs.get(&key) == Some(&pod) && self.pool.pod(&pod).is_some_and(|view| *view.spec == spec) {
+        if self.members.run_of(key) == Some(&pod)
+            && self.pool.pod(&pod).is_some_and(|view| *view.spec == spec)
+        {
             return Reply::Registered(Registered { simulated: self.settings.simulated.clone() });
         }
-        if let Some(mine) = self.runs.get(&key) {
+        if let Some(mine) = self.members.run_of(key) {
             return refused(RefusalReason::Other, format!("process {} runs `{mine}` already", key.pid));
         }
         if self.registry.pod(&pod).is_some() {
@@ -86,7 +88,7 @@ impl PoolTask {
             return refused(reason_of(&refusal), refusal.to_string());
         }
         self.environment.identity.learn(key, &pod);
-        self.runs.insert(key, pod.clone());
+        self.members.add_run(key, pod.clone());
         let entry = PodEntry { run: Some(key), reference: None, user, ledger: None, stopping: false };
         self.record(Record::Pod { pod: pod.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.

@@ -46,7 +46,7 @@ impl PoolTask {
                 Ok(Ok(())) => self.environment.identity.learn(key, &pod),
                 _ => ended.push(key),
             }
-            self.runs.insert(key, pod);
+            self.members.add_run(key, pod);
         }
         ended
     }
