@@ -10,6 +10,7 @@ mod core;
 mod ending;
 mod members;
 mod outbox;
+mod pod_pages;
 mod processes;
 mod publish;
 mod requests;
@@ -37,7 +38,6 @@ use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
 use crate::log::say;
 use crate::metrics::Counters;
-use crate::pages::{LedgerFile, LimitsFile};
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
@@ -47,6 +47,7 @@ use connections::Connections;
 use ending::Stop;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
+use pod_pages::PodPages;
 
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
@@ -69,17 +70,6 @@ pub(crate) struct TaskSettings {
     pub(crate) work_conserving: bool,
 }
 
-/// What a pod has beside its records: open files and what was last seen of it.
-#[derive(Debug)]
-struct PodFiles {
-    limits: LimitsFile,
-    ledger: Option<Arc<LedgerFile>>,
-    /// When one of its processes last submitted work.
-    submitted: Timestamp,
-    /// What the pool was told last.
-    idle: bool,
-}
-
 /// The agent's state, and its only writer.
 #[derive(Debug)]
 pub(crate) struct PoolTask {
@@ -91,11 +81,10 @@ pub(crate) struct PoolTask {
     /// Set on a node of a cluster.
     cluster: Option<Cluster>,
     members: Members,
-    files: BTreeMap<PodId, PodFiles>,
+    pages: PodPages,
     connections: Connections,
     stops: BTreeMap<PodId, Stop>,
     waiting_since: BTreeMap<PodId, Timestamp>,
-    looks: BTreeMap<CardUuid, crate::cards::watch::Look>,
     check: usage_audit::Check,
     core_limits: CoreLimits,
     counters: Counters,
@@ -122,11 +111,10 @@ impl PoolTask {
             registry: recovered.registry,
             cluster: None,
             members: Members::default(),
-            files: BTreeMap::new(),
+            pages: PodPages::default(),
             connections: Connections::new(most_connections),
             stops: BTreeMap::new(),
             waiting_since: BTreeMap::new(),
-            looks: BTreeMap::new(),
             check: usage_audit::Check::default(),
             core_limits,
             counters: Counters::default(),
@@ -292,7 +280,7 @@ impl PoolTask {
         let now = self.now();
         let since = self.waiting_since.remove(pod).unwrap_or(now);
         self.counters.admitted(now - since);
-        if let Some(files) = self.files.get_mut(pod) {
+        if let Some(files) = self.pages.get_mut(pod) {
             files.submitted = now;
             files.idle = false;
         }
@@ -368,7 +356,7 @@ impl PoolTask {
 
     fn send_welcome(&mut self, to: ConnectionId, pod: &PodId, slot: u32) {
         self.publish_pod(pod);
-        let Some(files) = self.files.get(pod) else { return };
+        let Some(files) = self.pages.get(pod) else { return };
         let Some(ledger) = &files.ledger else { return };
         let descriptors =
             [files.limits.descriptor(), ledger.descriptor(), std::os::fd::AsFd::as_fd(self.cards.table())];

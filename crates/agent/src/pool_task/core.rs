@@ -37,7 +37,7 @@ impl PoolTask {
             })
             .collect();
         for (pod, used) in &pods {
-            let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+            let ledger = self.pages.ledger(pod);
             if let Some(usage) = ledger.and_then(|ledger| ledger.with(|ledger| ledger.bucket().usage())) {
                 self.core_limits.look(pod, CoreReading { at, used: *used, usage });
             }

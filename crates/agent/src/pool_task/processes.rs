@@ -3,7 +3,6 @@
 //! A process is over when its pidfd says so, never because its connection is: programs close descriptors that they
 //! don't know, and the agent itself may have been away.
 
-use std::collections::btree_map::Entry;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -12,11 +11,12 @@ use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, RefusalReason};
 
-use super::{Effect, Member, PodFiles, PoolTask};
+use super::pod_pages::PodFiles;
+use super::{Effect, Member, PoolTask};
 use crate::environment::ProcessHandle;
 use crate::event::{ConnectionId, Frame};
 use crate::log::say;
-use crate::pages::{LedgerFile, LimitsFile};
+use crate::pages::LedgerFile;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Process, Record};
 
@@ -90,7 +90,7 @@ impl PoolTask {
         if hello.resume().is_some() {
             self.take_back(key)?;
         }
-        self.slot(&pod, slot, |slot: &Slot| slot.set_agents_pid(key.pid));
+        self.pages.slot(&pod, slot, |slot: &Slot| slot.set_agents_pid(key.pid));
         self.outbox.tell(Effect::Welcome { to: from, pod, slot });
         Ok(())
     }
@@ -123,7 +123,7 @@ impl PoolTask {
     /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
     /// another one: together they would take more than the pod's limit.
     fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), ProgramRefusal> {
-        let missing = self.files.get(pod).is_none_or(|files| files.ledger.is_none());
+        let missing = self.pages.get(pod).is_none_or(|files| files.ledger.is_none());
         let made = self.registry.pod(pod).is_some_and(|entry| entry.ledger.is_some());
         let holders = self.registry.members_using(pod, CardUse::Holding);
         match holders.iter().find(|holder| **holder != key) {
@@ -166,7 +166,7 @@ impl PoolTask {
             )
         })?;
         if resumed.is_none() {
-            self.assign_slot(pod, slot);
+            self.pages.assign_slot(pod, slot);
         }
         self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
         self.environment.identity.learn(key, pod);
@@ -210,7 +210,7 @@ impl PoolTask {
         };
         self.members.insert(key, member);
         if hello.resume().is_none() && leftover {
-            self.assign_slot(&process.pod, process.slot);
+            self.pages.assign_slot(&process.pod, process.slot);
             self.stop_using(key);
         }
         self.rebind(key, hello);
@@ -302,7 +302,7 @@ impl PoolTask {
     /// A process says that it needs no card any more. It is believed when its slot says the same.
     fn release(&mut self, key: ProcessKey) {
         let Some(process) = self.registry.process(key) else { return };
-        if !self.slot(&process.pod, process.slot, Slot::is_empty).unwrap_or(true) {
+        if !self.pages.slot(&process.pod, process.slot, Slot::is_empty).unwrap_or(true) {
             self.counters.rubbish.inc();
             return;
         }
@@ -348,7 +348,7 @@ impl PoolTask {
             self.connections.cut(connection);
         }
         if let Some(process) = self.registry.process(key).cloned() {
-            self.reclaim_slot(&process.pod, process.slot);
+            self.pages.reclaim_slot(&process.pod, process.slot);
             self.record(Record::ProcessGone { key });
             self.settle(&process.pod);
             self.retire(&process.pod);
@@ -373,7 +373,7 @@ impl PoolTask {
             self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
         self.record(Record::PodGone { pod: pod.clone() });
-        self.files.remove(pod);
+        self.pages.remove(pod);
         self.waiting_since.remove(pod);
     }
 
@@ -454,14 +454,8 @@ impl PoolTask {
 
     fn files_of(&mut self, pod: &PodId) -> std::io::Result<&mut PodFiles> {
         let limits = self.limits_of(pod);
-        match self.files.entry(pod.clone()) {
-            Entry::Occupied(files) => Ok(files.into_mut()),
-            Entry::Vacant(place) => {
-                let limits = LimitsFile::create(limits)?;
-                let submitted = self.environment.clock.now();
-                Ok(place.insert(PodFiles { limits, ledger: None, submitted, idle: false }))
-            }
-        }
+        let now = self.now();
+        self.pages.open(pod, limits, now)
     }
 
     fn is_free(&self, pod: &PodId, slot: u32) -> bool {
@@ -472,29 +466,9 @@ impl PoolTask {
                 .any(|key| self.registry.process(*key).is_some_and(|process| process.slot == slot))
     }
 
-    fn assign_slot(&self, pod: &PodId, slot: u32) {
-        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
-        if let Some(ledger) = ledger {
-            ledger.with(|ledger| ledger.assign(slot).is_some());
-        }
-    }
-
-    fn reclaim_slot(&self, pod: &PodId, slot: u32) {
-        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
-        if let Some(ledger) = ledger {
-            ledger.with(|ledger| ledger.reclaim(slot));
-        }
-    }
-
     /// Whether the process has memory or contexts on a card. What it has only announced does not count: it announces
     /// while it waits for its card.
     fn has_memory(&self, pod: &PodId, slot: u32) -> bool {
-        self.slot(pod, slot, |slot| slot.committed() > 0 || slot.contexts() > 0).unwrap_or(false)
-    }
-
-    /// Looks at a slot; nothing while a restarted agent has not got the ledger back.
-    pub(super) fn slot<T>(&self, pod: &PodId, slot: u32, look: impl FnOnce(&Slot) -> T) -> Option<T> {
-        let ledger = self.files.get(pod)?.ledger.as_ref()?;
-        ledger.with(|ledger| ledger.slot(slot).map(look))?
+        self.pages.slot(pod, slot, |slot| slot.committed() > 0 || slot.contexts() > 0).unwrap_or(false)
     }
 }

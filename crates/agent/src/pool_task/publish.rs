@@ -17,8 +17,7 @@ impl PoolTask {
     pub(super) fn publish(&mut self) {
         self.waiting_since =
             self.pool.queue().map(|waiting| (waiting.pod.clone(), waiting.since)).collect::<BTreeMap<_, _>>();
-        let pods: Vec<PodId> = self.files.keys().cloned().collect();
-        for pod in pods {
+        for pod in self.pages.pods() {
             self.publish_pod(&pod);
         }
         if self.watchers.receiver_count() > 0 {
@@ -30,7 +29,7 @@ impl PoolTask {
     /// Brings one pod's page up to date.
     pub(super) fn publish_pod(&mut self, pod: &PodId) {
         let limits = self.limits_of(pod);
-        if let Some(files) = self.files.get_mut(pod) {
+        if let Some(files) = self.pages.get_mut(pod) {
             files.limits.say(limits);
         }
     }

@@ -27,14 +27,14 @@ impl PoolTask {
             .map(|lease| {
                 // NVML counts for the whole card: where others use it too, only what is submitted tells.
                 let shared = self.pool.leases().filter(|other| other.card == lease.card).count() > 1;
-                let look = self.looks.get(lease.card);
+                let look = self.check.looks.get(lease.card);
                 let busy = look.and_then(|look| look.utilisation).is_some_and(|percent| percent > 0);
                 (lease.pod.clone(), busy && !shared)
             })
             .collect();
         for (pod, busy) in running {
             let submitted = self.take_submitted(&pod);
-            let Some(files) = self.files.get_mut(&pod) else { continue };
+            let Some(files) = self.pages.get_mut(&pod) else { continue };
             if submitted || busy {
                 files.submitted = now;
             }
@@ -48,7 +48,7 @@ impl PoolTask {
 
     /// Whether a process of the pod has submitted work since this was asked last.
     fn take_submitted(&self, pod: &PodId) -> bool {
-        let Some(ledger) = self.files.get(pod).and_then(|files| files.ledger.as_ref()) else {
+        let Some(ledger) = self.pages.ledger(pod) else {
             // Nothing is known about a pod whose ledger is not back: it counts as busy.
             return true;
         };
@@ -77,7 +77,7 @@ impl PoolTask {
                 }
                 _ => {}
             }
-            self.looks.insert(look.card.clone(), look);
+            self.check.looks.insert(look.card.clone(), look);
         }
         self.publish_cards();
     }

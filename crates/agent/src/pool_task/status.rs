@@ -96,13 +96,13 @@ impl PoolTask {
 
     /// Bytes that the pod's processes hold; `None` while a restarted agent has not got its ledger back.
     fn memory_used(&self, pod: &PodId) -> Option<u64> {
-        self.files.get(pod)?.ledger.as_ref()?.with(|ledger| ledger.committed())
+        self.pages.get(pod)?.ledger.as_ref()?.with(|ledger| ledger.committed())
     }
 
     /// What the pod's processes used of their card at the last look, percent of the whole card. Where NVML does not
     /// tell processes apart, a pod that is alone on its card used what the card did.
     fn utilisation(&self, lease: &LeaseView<'_>) -> Option<u32> {
-        let look = self.looks.get(lease.card)?;
+        let look = self.check.looks.get(lease.card)?;
         if let Some(by_process) = &look.utilisation_of {
             let members = self.registry.members_of(lease.pod);
             let used: u32 = members.iter().filter_map(|key| by_process.get(&key.pid)).sum();

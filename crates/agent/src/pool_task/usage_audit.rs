@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use super::PoolTask;
 use super::publish::share_of;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
+use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
 use crate::log::say;
 use crate::procfs::ProcessKey;
@@ -23,6 +24,8 @@ use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
 pub(super) struct Check {
+    /// The last look at each card.
+    pub(super) looks: BTreeMap<CardUuid, Look>,
     accounts: Accounts,
     /// The last look, by pod.
     readings: BTreeMap<PodId, Reading>,
@@ -58,8 +61,7 @@ impl PoolTask {
         }
         self.check.readings = readings.into_iter().map(|reading| (reading.pod.clone(), reading)).collect();
         self.check.strangers = strangers;
-        let ledgers = self.files.iter().filter_map(|(pod, files)| Some((pod.clone(), files.ledger.clone()?)));
-        self.environment.ledgers.replace(ledgers.collect());
+        self.environment.ledgers.replace(self.pages.ledgers());
     }
 
     /// Sorts what was seen by pod.
@@ -91,7 +93,7 @@ impl PoolTask {
     }
 
     fn empty_reading(&self, pod: &PodId, counted: &BTreeMap<PodId, u64>) -> Reading {
-        let ledger = self.files.get(pod).and_then(|files| files.ledger.as_ref());
+        let ledger = self.pages.ledger(pod);
         let now = ledger.and_then(|ledger| ledger.with(|ledger| ledger.charged()));
         Reading {
             pod: pod.clone(),
@@ -113,6 +115,7 @@ impl PoolTask {
         if let Some(process) = self.registry.process(sighting.key) {
             // Where a restarted agent has not got the ledger back, the process has the benefit of the doubt.
             let counted = self
+                .pages
                 .slot(&process.pod, process.slot, |slot: &Slot| {
                     slot.contexts() > 0 || slot.committed() > 0 || slot.pending() > 0
                 })
