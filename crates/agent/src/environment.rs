@@ -14,6 +14,7 @@ use gpupool_core::pool::{CardUuid, Timestamp};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
+use crate::cards::Cards;
 use crate::identity::Identify;
 use crate::journal::JournalError;
 use crate::peer::PeerError;
@@ -91,6 +92,8 @@ pub(crate) trait UsageMeter: Debug {
 /// Everything outside the pool's task.
 #[derive(Debug)]
 pub(crate) struct Environment {
+    /// The node's cards and the table of them that programs read.
+    pub(crate) cards: Cards,
     /// The time.
     pub(crate) clock: Box<dyn Clock>,
     /// What a restarted agent will know.

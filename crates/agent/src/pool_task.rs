@@ -13,6 +13,7 @@ mod outbox;
 mod pod_pages;
 mod processes;
 mod publish;
+mod reports;
 mod requests;
 mod resume;
 mod seconds;
@@ -22,22 +23,19 @@ mod tests;
 mod usage_audit;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use gpupool_core::pool::{
     Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
 };
 use gpupool_wire::message::{Granted, Refused, Welcome};
 use rustix::process::Signal;
-use tokio::sync::watch;
 use zerocopy::IntoBytes as _;
 
-use crate::cards::{Cards, SimulatedDriver};
+use crate::cards::SimulatedDriver;
 use crate::core_limit::CoreLimits;
 use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
 use crate::log::say;
-use crate::metrics::Counters;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
@@ -48,6 +46,7 @@ use ending::Stop;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
 use pod_pages::PodPages;
+use reports::Reports;
 
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
@@ -75,7 +74,6 @@ pub(crate) struct TaskSettings {
 pub(crate) struct PoolTask {
     settings: TaskSettings,
     environment: Environment,
-    cards: Cards,
     pool: Pool,
     registry: Registry,
     /// Set on a node of a cluster.
@@ -84,12 +82,10 @@ pub(crate) struct PoolTask {
     pages: PodPages,
     connections: Connections,
     stops: BTreeMap<PodId, Stop>,
-    waiting_since: BTreeMap<PodId, Timestamp>,
     check: usage_audit::Check,
     core_limits: CoreLimits,
-    counters: Counters,
+    reports: Reports,
     outbox: Outbox,
-    watchers: watch::Sender<Arc<Vec<Vec<u8>>>>,
 }
 
 impl PoolTask {
@@ -97,7 +93,6 @@ impl PoolTask {
     pub(crate) fn new(
         settings: TaskSettings,
         environment: Environment,
-        cards: Cards,
         recovered: Recovered,
         qos: Qos,
     ) -> Self {
@@ -106,7 +101,6 @@ impl PoolTask {
         let mut task = Self {
             settings,
             environment,
-            cards,
             pool: recovered.pool,
             registry: recovered.registry,
             cluster: None,
@@ -114,12 +108,10 @@ impl PoolTask {
             pages: PodPages::default(),
             connections: Connections::new(most_connections),
             stops: BTreeMap::new(),
-            waiting_since: BTreeMap::new(),
             check: usage_audit::Check::default(),
             core_limits,
-            counters: Counters::default(),
+            reports: Reports::default(),
             outbox: Outbox::default(),
-            watchers: watch::Sender::default(),
         };
         task.take_up(qos);
         task.follow_core_limits();
@@ -229,7 +221,7 @@ impl PoolTask {
     fn apply(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
             say(&format!("the pool does not accept {event:?}: {refusal}"));
-            self.counters.disagreements.inc();
+            self.reports.counters.disagreements.inc();
         }
     }
 
@@ -244,7 +236,7 @@ impl PoolTask {
         match action {
             Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
             Action::Preempted { victim, beneficiary, card } => {
-                self.counters.preemptions.inc();
+                self.reports.counters.preemptions.inc();
                 let names = (self.name_of(&victim), self.name_of(&beneficiary));
                 say(&format!("{} on card {} is pre-empted by {}", names.0, self.card_name(&card), names.1));
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
@@ -256,7 +248,7 @@ impl PoolTask {
                 self.signal_holders(&pod, Signal::TERM);
             }
             Action::Kill { pod, why, .. } => {
-                self.counters.kills.inc();
+                self.reports.counters.kills.inc();
                 let why = self.readable(&why.to_string());
                 say(&format!("{} is killed on its card: {why}", self.name_of(&pod)));
                 self.signal_holders(&pod, Signal::KILL);
@@ -278,8 +270,7 @@ impl PoolTask {
 
     fn granted(&mut self, pod: &PodId, card: &CardUuid, lease: LeaseId) {
         let now = self.now();
-        let since = self.waiting_since.remove(pod).unwrap_or(now);
-        self.counters.admitted(now - since);
+        self.reports.admitted(pod, now);
         if let Some(files) = self.pages.get_mut(pod) {
             files.submitted = now;
             files.idle = false;
@@ -330,7 +321,7 @@ impl PoolTask {
             Effect::Granted { to, pod, card, lease } => {
                 // A program reads its limit as soon as it hears of the grant.
                 self.publish_pod(&pod);
-                let Some((index, card)) = self.cards.find(&card) else { return };
+                let Some((index, card)) = self.environment.cards.find(&card) else { return };
                 self.connections.send(to, Granted::new(lease.0, card.bytes, index).as_bytes(), &[]);
             }
             Effect::Refused { to, reason, sentence } => {
@@ -358,8 +349,11 @@ impl PoolTask {
         self.publish_pod(pod);
         let Some(files) = self.pages.get(pod) else { return };
         let Some(ledger) = &files.ledger else { return };
-        let descriptors =
-            [files.limits.descriptor(), ledger.descriptor(), std::os::fd::AsFd::as_fd(self.cards.table())];
+        let descriptors = [
+            files.limits.descriptor(),
+            ledger.descriptor(),
+            std::os::fd::AsFd::as_fd(self.environment.cards.table()),
+        ];
         self.connections.send(to, Welcome::new(slot, pod.as_str()).as_bytes(), &descriptors);
     }
 
@@ -378,14 +372,14 @@ impl PoolTask {
 
     fn note_written(&self, written: Result<(), WriteFailure>) {
         let Err(failure) = written else { return };
-        self.counters.journal_failures.inc();
+        self.reports.counters.journal_failures.inc();
         if let Some(sentence) = failure.sentence {
             say(&sentence);
         }
     }
 
     fn card_name(&self, card: &CardUuid) -> String {
-        self.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
+        self.environment.cards.find(card).map_or_else(|| card.to_string(), |(_, info)| info.index.to_string())
     }
 }
 

@@ -237,8 +237,8 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         }
         None => settings.qos,
     };
-    let environment = environment(cluster.is_some(), journal, meter, ledgers, exits);
-    let task = PoolTask::new(setting, environment, cards, recovered, qos);
+    let environment = environment(cluster.is_some(), cards, journal, meter, ledgers, exits);
+    let task = PoolTask::new(setting, environment, recovered, qos);
     let task = match cluster {
         Some(cluster) => task.in_cluster(cluster),
         None => task,
@@ -257,6 +257,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
 /// The machine, as the pool's task sees it.
 fn environment(
     in_cluster: bool,
+    cards: Cards,
     journal: Journal,
     meter: Meter,
     ledgers: Ledgers,
@@ -266,6 +267,7 @@ fn environment(
     let identity: Box<dyn Identify> =
         if in_cluster { Box::new(Cgroups::new(proc.clone())) } else { Box::new(Ancestry::new(proc.clone())) };
     Environment {
+        cards,
         clock: Box::new(BootClock),
         journal: Box::new(journal),
         processes: Box::new(proc),

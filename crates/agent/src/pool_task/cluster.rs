@@ -213,7 +213,7 @@ impl PoolTask {
         }
         let lost: Vec<CardUuid> =
             self.pool.cards().filter(|card| card.lost).map(|card| card.uuid.clone()).collect();
-        let cards = self.cards.for_pool();
+        let cards = self.environment.cards.for_pool();
         match Pool::new(Config { cards, policy, qos: self.pool.qos(), check_requests: false }) {
             Ok(pool) => self.pool = pool,
             Err(refusal) => return say(&format!("the cards cannot be pooled: {refusal}")),

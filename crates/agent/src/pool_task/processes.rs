@@ -45,7 +45,7 @@ impl PoolTask {
             _ => return self.rubbish(from),
         };
         if let Err(ProgramRefusal(reason, sentence)) = refused {
-            self.counters.refusals.inc();
+            self.reports.counters.refusals.inc();
             if let Some(member) = self.members.get_mut(&key) {
                 member.asked = false;
             }
@@ -170,7 +170,7 @@ impl PoolTask {
         }
         self.members.insert(key, Member { held, connection: Some(from), asked: false, confirm_by: None });
         self.environment.identity.learn(key, pod);
-        let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
+        let card = self.environment.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
         let process = Process { pod: pod.clone(), slot, using: CardUse::Nothing, card };
         self.record(Record::Process { key, process });
         Ok(slot)
@@ -231,7 +231,7 @@ impl PoolTask {
 
     /// A process that uses no card says itself which one it is bound to: after `exec` it is none any more.
     fn rebind(&mut self, key: ProcessKey, hello: &Hello) {
-        let card = self.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
+        let card = self.environment.cards.find_bytes(&hello.card()).map(|card| card.uuid.clone());
         let Some(process) = self.registry.process(key).cloned() else { return };
         if process.using == CardUse::Nothing && process.card != card {
             self.record(Record::Process { key, process: Process { card, ..process } });
@@ -244,7 +244,7 @@ impl PoolTask {
             member.confirm_by = None;
             member.asked = true;
         }
-        let only = match self.cards.find_bytes(&only) {
+        let only = match self.environment.cards.find_bytes(&only) {
             Some(card) => Some(card.uuid.clone()),
             None if only == NO_CARD => None,
             None => {
@@ -303,7 +303,7 @@ impl PoolTask {
     fn release(&mut self, key: ProcessKey) {
         let Some(process) = self.registry.process(key) else { return };
         if !self.pages.slot(&process.pod, process.slot, Slot::is_empty).unwrap_or(true) {
-            self.counters.rubbish.inc();
+            self.reports.counters.rubbish.inc();
             return;
         }
         self.stop_using(key);
@@ -374,7 +374,7 @@ impl PoolTask {
         }
         self.record(Record::PodGone { pod: pod.clone() });
         self.pages.remove(pod);
-        self.waiting_since.remove(pod);
+        self.reports.waiting_since.remove(pod);
     }
 
     /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.
@@ -392,7 +392,7 @@ impl PoolTask {
 
     /// A connection brought rubbish.
     pub(super) fn rubbish(&mut self, from: ConnectionId) {
-        self.counters.rubbish.inc();
+        self.reports.counters.rubbish.inc();
         self.connections.cut(from);
     }
 

@@ -15,14 +15,14 @@ use crate::log::say;
 impl PoolTask {
     /// Brings all pages up to date, and tells watchers.
     pub(super) fn publish(&mut self) {
-        self.waiting_since =
+        self.reports.waiting_since =
             self.pool.queue().map(|waiting| (waiting.pod.clone(), waiting.since)).collect::<BTreeMap<_, _>>();
         for pod in self.pages.pods() {
             self.publish_pod(&pod);
         }
-        if self.watchers.receiver_count() > 0 {
+        if self.reports.is_watched() {
             let packets = self.status_packets();
-            self.watchers.send_replace(packets);
+            self.reports.show(packets);
         }
     }
 
@@ -50,9 +50,10 @@ impl PoolTask {
             Some(lease) => (lease.limits, Some(lease.card)),
             None => (view.spec.limits(), self.pool.likeliest_card(pod)),
         };
-        let (index, total, context) = match card.and_then(|card| self.cards.find(card)) {
+        let (index, total, context) = match card.and_then(|card| self.environment.cards.find(card)) {
             Some((index, card)) => (index, card.total_memory, card.context_reserve),
             None => self
+                .environment
                 .cards
                 .all()
                 .first()
@@ -86,9 +87,7 @@ impl PoolTask {
 
     /// Lets somebody see every status from now on.
     pub(super) fn watch(&mut self, answer: oneshot::Sender<watch::Receiver<Arc<Vec<Vec<u8>>>>>) {
-        let mut receiver = self.watchers.subscribe();
-        self.watchers.send_replace(self.status_packets());
-        receiver.mark_changed();
+        let receiver = self.reports.watch(self.status_packets());
         // Whoever asked may have hung up.
         let _ = answer.send(receiver);
     }

@@ -83,7 +83,7 @@ impl PoolTask {
     fn compare_cards(&mut self) {
         let known: Vec<_> = self.pool.cards().map(|card| (card.uuid.clone(), card.lost)).collect();
         for (card, lost) in &known {
-            match self.cards.find(card) {
+            match self.environment.cards.find(card) {
                 None if !lost => {
                     say(&format!("card {card} is not on this machine any more: it counts as lost"));
                     self.apply(&Event::CardLost { card: card.clone() });
@@ -93,6 +93,7 @@ impl PoolTask {
             }
         }
         let new: Vec<Card> = self
+            .environment
             .cards
             .for_pool()
             .into_iter()

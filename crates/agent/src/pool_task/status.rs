@@ -41,7 +41,7 @@ impl PoolTask {
 
     fn card_statuses(&self) -> Vec<CardStatus> {
         let status = |card: gpupool_core::pool::CardView<'_>| {
-            let info = self.cards.find(card.uuid).map(|(_, info)| info);
+            let info = self.environment.cards.find(card.uuid).map(|(_, info)| info);
             CardStatus {
                 index: card.index,
                 uuid: card.uuid.to_string(),
@@ -57,7 +57,7 @@ impl PoolTask {
     }
 
     fn lease_status(&self, lease: &LeaseView<'_>, now: Timestamp) -> LeaseStatus {
-        let info = self.cards.find(lease.card).map(|(_, info)| info);
+        let info = self.environment.cards.find(lease.card).map(|(_, info)| info);
         LeaseStatus {
             pod: self.name_of(lease.pod),
             lease: lease.lease.0,
@@ -123,7 +123,7 @@ impl PoolTask {
             memory_used: view.lease.as_ref().and_then(|_| self.memory_used(view.pod)),
             utilisation: view.lease.as_ref().and_then(|lease| self.utilisation(lease)),
             card: view.lease.as_ref().and_then(|lease| {
-                let (_, info) = self.cards.find(lease.card)?;
+                let (_, info) = self.environment.cards.find(lease.card)?;
                 Some((info.index, info.uuid.to_string()))
             }),
             hold: self.hold_status(&view),
@@ -144,7 +144,7 @@ impl PoolTask {
             queue_length: self.pool.queue().count(),
             oldest_wait: self.pool.queue().map(|waiting| now - waiting.since).max().unwrap_or_default(),
             connections: self.connections.len(),
-            counters: self.counters.clone(),
+            counters: self.reports.counters.clone(),
         }
     }
 }

@@ -107,7 +107,9 @@ impl PoolTask {
     /// What a pod's lease allows, in bytes; 0 without one.
     fn memory_limit(&self, pod: &PodId) -> u64 {
         let lease = self.pool.pod(pod).and_then(|view| view.lease);
-        let limit = |card: &CardUuid, percent| Some(share_of(self.cards.find(card)?.1.total_memory, percent));
+        let limit = |card: &CardUuid, percent| {
+            Some(share_of(self.environment.cards.find(card)?.1.total_memory, percent))
+        };
         lease.and_then(|lease| limit(lease.card, lease.limits.memory)).unwrap_or(0)
     }
 
@@ -139,7 +141,7 @@ impl PoolTask {
                 if !self.settings.evict_unaccounted || self.check.evictions.contains_key(pod) {
                     return;
                 }
-                self.counters.evictions.inc();
+                self.reports.counters.evictions.inc();
                 let sentence = format!("{sentence}: its GPU programs are ended");
                 say(&sentence);
                 self.notice_finding(pod, names::EVICTED, sentence);
@@ -239,6 +241,6 @@ impl PoolTask {
     }
 
     fn card_index(&self, card: &CardUuid) -> u32 {
-        self.cards.find(card).map_or(0, |(_, info)| info.index)
+        self.environment.cards.find(card).map_or(0, |(_, info)| info.index)
     }
 }

@@ -94,7 +94,8 @@ impl Node {
             (process.lease, process.slot, state.ledger_of(program))
         };
         let card = self.task.registry.process(program).and_then(|process| process.card.clone());
-        let card = card.and_then(|card| Some(self.task.cards.find(&card)?.1.bytes)).unwrap_or(NO_CARD);
+        let card =
+            card.and_then(|card| Some(self.task.environment.cards.find(&card)?.1.bytes)).unwrap_or(NO_CARD);
         let (hello, ledger) = match (lease, slot) {
             (Some(lease), Some(slot)) => (Hello::resuming(lease, card, slot), ledger),
             _ => (Hello::fresh(card), None),
@@ -172,6 +173,7 @@ fn start(machine: &Machine) -> PoolTask {
         work_conserving: false,
     };
     let environment = Environment {
+        cards: cards(),
         clock: Box::new(machine.clone()),
         journal: Box::new(machine.clone()),
         processes: Box::new(machine.clone()),
@@ -181,7 +183,7 @@ fn start(machine: &Machine) -> PoolTask {
         exits: mpsc::unbounded_channel().0,
     };
     let recovered = machine.state().recover();
-    PoolTask::new(settings, environment, cards(), recovered, qos())
+    PoolTask::new(settings, environment, recovered, qos())
 }
 
 fn cards() -> Cards {

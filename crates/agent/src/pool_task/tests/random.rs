@@ -173,7 +173,7 @@ impl Life {
 
     /// An agent that starts with a journal that lacks something is another test's.
     fn restart(&mut self) {
-        self.met.failures += self.node.task.counters.journal_failures.get();
+        self.met.failures += self.node.task.reports.counters.journal_failures.get();
         let behind = self.node.machine.state().journal_is_behind;
         if behind {
             self.node.machine.state().journal_fails = false;
@@ -247,7 +247,7 @@ impl Life {
     fn check(&self, step: usize) {
         let task = &self.node.task;
         task.pool.check_invariants().unwrap_or_else(|violation| panic!("step {step}: {violation}"));
-        assert_eq!(task.counters.disagreements.get(), 0, "step {step}: {:?}", log::take());
+        assert_eq!(task.reports.counters.disagreements.get(), 0, "step {step}: {:?}", log::take());
         for lease in task.pool.leases() {
             let holders = task.registry.members_using(lease.pod, CardUse::Holding);
             assert!(!holders.is_empty(), "step {step}: nobody holds the lease of {}", lease.pod);
