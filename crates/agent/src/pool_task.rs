@@ -22,8 +22,6 @@ mod status;
 mod tests;
 mod usage_audit;
 
-use std::collections::BTreeMap;
-
 use gpupool_core::pool::{
     Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
 };
@@ -32,7 +30,6 @@ use rustix::process::Signal;
 use zerocopy::IntoBytes as _;
 
 use crate::cards::SimulatedDriver;
-use crate::core_limit::CoreLimits;
 use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
 use crate::log::say;
@@ -42,7 +39,7 @@ use crate::restart::Recovered;
 
 pub(crate) use cluster::Cluster;
 use connections::Connections;
-use ending::Stop;
+use ending::Stops;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
 use pod_pages::PodPages;
@@ -81,9 +78,8 @@ pub(crate) struct PoolTask {
     members: Members,
     pages: PodPages,
     connections: Connections,
-    stops: BTreeMap<PodId, Stop>,
+    stops: Stops,
     check: usage_audit::Check,
-    core_limits: CoreLimits,
     reports: Reports,
     outbox: Outbox,
 }
@@ -96,7 +92,7 @@ impl PoolTask {
         recovered: Recovered,
         qos: Qos,
     ) -> Self {
-        let core_limits = CoreLimits::new(settings.work_conserving);
+        let work_conserving = settings.work_conserving;
         let most_connections = settings.most_connections;
         let mut task = Self {
             settings,
@@ -105,11 +101,10 @@ impl PoolTask {
             registry: recovered.registry,
             cluster: None,
             members: Members::default(),
-            pages: PodPages::default(),
+            pages: PodPages::new(work_conserving),
             connections: Connections::new(most_connections),
-            stops: BTreeMap::new(),
+            stops: Stops::default(),
             check: usage_audit::Check::default(),
-            core_limits,
             reports: Reports::default(),
             outbox: Outbox::default(),
         };
@@ -191,8 +186,7 @@ impl PoolTask {
     /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
     pub(crate) fn patience(&self) -> u64 {
         let now = self.now();
-        let deadlines =
-            self.pool.next_deadline().into_iter().chain(self.stops.values().map(Stop::next_deadline));
+        let deadlines = self.pool.next_deadline().into_iter().chain(self.stops.next_deadline());
         deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
     }
 

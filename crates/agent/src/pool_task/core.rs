@@ -16,7 +16,7 @@ impl PoolTask {
             card: lease.card.clone(),
             core: lease.limits.core,
         });
-        let cards = self.core_limits.follow(&holders.collect::<Vec<_>>());
+        let cards = self.pages.core_limits.follow(&holders.collect::<Vec<_>>());
         self.environment.meter.read_cards(cards);
     }
 
@@ -24,6 +24,7 @@ impl PoolTask {
     pub(super) fn metered(&mut self, shares: &[Shares]) {
         let at = Duration::from_millis(self.now().0);
         let pods: Vec<(PodId, Option<f64>)> = self
+            .pages
             .core_limits
             .pods()
             .map(|(pod, card)| {
@@ -39,12 +40,12 @@ impl PoolTask {
         for (pod, used) in &pods {
             let ledger = self.pages.ledger(pod);
             if let Some(usage) = ledger.and_then(|ledger| ledger.with(|ledger| ledger.bucket().usage())) {
-                self.core_limits.look(pod, CoreReading { at, used: *used, usage });
+                self.pages.core_limits.look(pod, CoreReading { at, used: *used, usage });
             }
         }
         for shares in shares {
             if let Some(busy) = shares.card_used {
-                self.core_limits.share_out(&shares.card, busy);
+                self.pages.core_limits.share_out(&shares.card, busy);
             }
         }
         for (pod, _) in pods {

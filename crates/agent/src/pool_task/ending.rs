@@ -3,7 +3,7 @@
 //! All processes below the pod's `gpupool run` are meant, with or without a card. The pool itself sees to those that
 //! use one ([`Event::PodRemoved`]); the others are found in the process tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use rustix::process::Signal;
@@ -30,10 +30,32 @@ pub(super) struct Stop {
     answers: Vec<oneshot::Sender<Reply>>,
 }
 
-impl Stop {
+/// All pods that are being stopped.
+#[derive(Debug, Default)]
+pub(super) struct Stops(BTreeMap<PodId, Stop>);
+
+impl Stops {
     /// When there is something to do next.
-    pub(super) fn next_deadline(&self) -> Timestamp {
-        self.next_kill
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        self.0.values().map(|stop| stop.next_kill).min()
+    }
+
+    /// Takes out those whose next killing is due.
+    fn take_due(&mut self, now: Timestamp) -> Vec<(PodId, Stop)> {
+        self.0.extract_if(.., |_, stop| stop.next_kill <= now).collect()
+    }
+
+    /// Takes out those that are gone: no process is left, and `is_known` says that the pod is not either.
+    fn take_gone(&mut self, is_known: impl Fn(&PodId) -> bool) -> Vec<Stop> {
+        let gone = self.0.extract_if(.., |pod, stop| stop.targets.is_empty() && !is_known(pod));
+        gone.map(|(_, stop)| stop).collect()
+    }
+
+    /// A process has ended that may have been one of those to stop.
+    fn forget_target(&mut self, key: ProcessKey) {
+        for stop in self.0.values_mut() {
+            stop.targets.retain(|target| target.key() != key);
+        }
     }
 }
 
@@ -58,10 +80,10 @@ impl PoolTask {
             let sentence = format!("`{pod}` belongs to user {}: only they and root can stop it", entry.user);
             return Some((refused(RefusalReason::NotYours, sentence), answer));
         }
-        if !self.stops.contains_key(pod) {
+        if !self.stops.0.contains_key(pod) {
             self.begin_stop(pod, &entry);
         }
-        if let Some(stop) = self.stops.get_mut(pod) {
+        if let Some(stop) = self.stops.0.get_mut(pod) {
             stop.answers.push(answer);
         }
         self.conclude_stops();
@@ -92,15 +114,12 @@ impl PoolTask {
             }
             stop.told.insert(target.key());
         }
-        self.stops.insert(pod.clone(), stop);
+        self.stops.0.insert(pod.clone(), stop);
     }
 
     /// Kills what is left when the grace is over.
     pub(super) fn continue_stops(&mut self, now: Timestamp) {
-        let due: Vec<PodId> =
-            self.stops.iter().filter(|(_, stop)| stop.next_kill <= now).map(|(pod, _)| pod.clone()).collect();
-        for pod in due {
-            let Some(mut stop) = self.stops.remove(&pod) else { continue };
+        for (pod, mut stop) in self.stops.take_due(now) {
             self.find_targets(&pod, &mut stop);
             for target in &stop.targets {
                 if target.signal(Signal::KILL).unwrap_or(false) {
@@ -108,24 +127,21 @@ impl PoolTask {
                 }
             }
             stop.next_kill = now + AGAIN;
-            self.stops.insert(pod, stop);
+            self.stops.0.insert(pod, stop);
         }
         self.conclude_stops();
     }
 
     /// A process has ended that may have been one of those to stop.
     pub(super) fn target_ended(&mut self, key: ProcessKey) {
-        for stop in self.stops.values_mut() {
-            stop.targets.retain(|target| target.key() != key);
-        }
+        self.stops.forget_target(key);
         self.conclude_stops();
     }
 
     /// Answers for the pods that are gone.
     fn conclude_stops(&mut self) {
         let registry = &self.registry;
-        let gone = |pod: &PodId, stop: &Stop| registry.pod(pod).is_none() && stop.targets.is_empty();
-        for (_, stop) in self.stops.extract_if(.., |pod, stop| gone(pod, stop)) {
+        for stop in self.stops.take_gone(|pod| registry.pod(pod).is_some()) {
             let count = |set: &BTreeSet<ProcessKey>| u32::try_from(set.len()).unwrap_or(u32::MAX);
             let stopped = Stopped { terminated: count(&stop.told), killed: count(&stop.killed) };
             for answer in stop.answers {
@@ -154,5 +170,27 @@ impl PoolTask {
                 stop.targets.push(held);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_due_at_its_moment_and_over_when_its_pod_is_not_known_any_more() {
+        let stop = Stop {
+            targets: Vec::new(),
+            told: BTreeSet::new(),
+            killed: BTreeSet::new(),
+            next_kill: Timestamp(10),
+            answers: Vec::new(),
+        };
+        let mut stops = Stops(BTreeMap::from([("a".into(), stop)]));
+        assert_eq!(stops.next_deadline(), Some(Timestamp(10)));
+        assert!(stops.take_due(Timestamp(9)).is_empty());
+        assert!(stops.take_gone(|_| true).is_empty());
+        assert_eq!(stops.take_gone(|_| false).len(), 1);
+        assert_eq!(stops.next_deadline(), None);
     }
 }

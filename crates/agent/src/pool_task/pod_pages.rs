@@ -7,6 +7,7 @@ use gpupool_core::pool::{PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::limits::Limits;
 
+use crate::core_limit::CoreLimits;
 use crate::pages::{LedgerFile, LimitsFile};
 
 /// The open files of one pod.
@@ -21,12 +22,19 @@ pub(super) struct PodFiles {
 }
 
 /// Those of all pods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PodPages {
+    /// The rates that the limits pages show.
+    pub(super) core_limits: CoreLimits,
     files: BTreeMap<PodId, PodFiles>,
 }
 
 impl PodPages {
+    /// No pod has files yet.
+    pub(super) fn new(work_conserving: bool) -> Self {
+        Self { core_limits: CoreLimits::new(work_conserving), files: BTreeMap::new() }
+    }
+
     pub(super) fn get(&self, pod: &PodId) -> Option<&PodFiles> {
         self.files.get(pod)
     }
@@ -96,7 +104,7 @@ mod tests {
     use super::*;
 
     fn opened() -> (PodPages, PodId) {
-        let (mut pages, pod) = (PodPages::default(), PodId::from("a"));
+        let (mut pages, pod) = (PodPages::new(false), PodId::from("a"));
         let limits = Limits {
             core_percent: 50,
             core_rate: Rate::UNLIMITED,

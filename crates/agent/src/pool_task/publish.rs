@@ -61,7 +61,7 @@ impl PoolTask {
         };
         Limits {
             core_percent: u32::from(limits.core.get()),
-            core_rate: self.core_limits.rate(pod),
+            core_rate: self.pages.core_limits.rate(pod),
             memory_bytes: share_of(total, limits.memory),
             context_reserve_bytes: context,
             state: match view.state {
