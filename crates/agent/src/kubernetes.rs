@@ -31,10 +31,10 @@ use tokio::sync::{mpsc, watch};
 pub use cdi::InstallError;
 pub use node::Terms;
 pub use plugin::KUBELET_DIRECTORY;
+use tracing::warn;
 
 use crate::event::AgentEvent;
 use crate::inquiry::{self, Inquiries};
-use crate::log::say;
 use crate::notice::Notice;
 use node::{Known, NodeWatch};
 use pod_watch::SharingPods;
@@ -152,7 +152,7 @@ impl ClusterTasks {
     async fn run(mut self) {
         let client = match Client::try_from(self.config.clone()) {
             Ok(client) => client,
-            Err(failure) => return say(&format!("no client for the API server: {failure}")),
+            Err(failure) => return warn!("no client for the API server: {failure}"),
         };
         tokio::spawn(report::write(client.clone(), self.node.clone(), self.to_report));
         tokio::spawn(self.inbox.answer(client.clone(), self.node.clone(), self.task.clone()));

@@ -43,6 +43,7 @@ mod peer;
 mod clock;
 mod journal;
 mod lock;
+#[cfg(test)]
 mod log;
 mod pod;
 mod procfs;

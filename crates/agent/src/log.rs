@@ -1,32 +1,34 @@
-//! What the agent says to whoever runs it: lines on standard error.
+//! What is logged in the thread of a test, for the test to read.
 
-/// One line for whoever reads the agent's standard error.
-#[cfg(not(test))]
-pub(crate) fn say(line: &str) {
-    use std::io::Write as _;
-    // Nobody may be there to read it.
-    let _ = writeln!(std::io::stderr(), "gpupool agent: {line}");
+use std::cell::RefCell;
+use std::io;
+use std::sync::Once;
+
+thread_local! {
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-#[cfg(test)]
-pub(crate) use said::{say, take};
+/// Adds what is written to what this thread has logged.
+struct Thread;
 
-#[cfg(test)]
-mod said {
-    //! Lines kept for the test that runs in this thread.
-
-    use std::cell::RefCell;
-
-    thread_local! {
-        static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+impl io::Write for Thread {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
+        Ok(bytes.len())
     }
 
-    pub(crate) fn say(line: &str) {
-        LINES.with_borrow_mut(|lines| lines.push(line.to_owned()));
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
+}
 
-    /// What was said in this thread since this was asked last.
-    pub(crate) fn take() -> Vec<String> {
-        LINES.take()
-    }
+/// What was logged in this thread since this was asked last; the first question, by whichever test, begins it.
+pub(crate) fn take() -> Vec<String> {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let log = tracing_subscriber::fmt().with_writer(|| Thread).with_ansi(false);
+        log.without_time().with_level(false).with_target(false).init();
+    });
+    let logged = LOGGED.take();
+    String::from_utf8_lossy(&logged).lines().map(str::to_owned).collect()
 }

@@ -27,12 +27,12 @@ use gpupool_core::pool::{
 };
 use gpupool_wire::message::{Granted, Refused, Welcome};
 use rustix::process::Signal;
+use tracing::{info, warn};
 use zerocopy::IntoBytes as _;
 
 use crate::cards::SimulatedDriver;
 use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
-use crate::log::say;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
@@ -214,7 +214,7 @@ impl PoolTask {
     /// Applies an event that must succeed; a refusal is a bug, logged and counted.
     fn apply(&mut self, event: &Event) {
         if let Err(refusal) = self.step(event) {
-            say(&format!("the pool does not accept {event:?}: {refusal}"));
+            warn!("the pool does not accept {event:?}: {refusal}");
             self.reports.counters.disagreements.inc();
         }
     }
@@ -232,19 +232,19 @@ impl PoolTask {
             Action::Preempted { victim, beneficiary, card } => {
                 self.reports.counters.preemptions.inc();
                 let names = (self.name_of(&victim), self.name_of(&beneficiary));
-                say(&format!("{} on card {} is pre-empted by {}", names.0, self.card_name(&card), names.1));
+                info!("{} on card {} is pre-empted by {}", names.0, self.card_name(&card), names.1);
                 self.notice_preemption(&victim, &beneficiary, self.pool.now());
             }
             Action::Terminate { pod, why, kill_at, .. } => {
                 let grace = kill_at - self.now();
                 let why = self.readable(&why.to_string());
-                say(&format!("{} must leave its card within {grace}: {why}", self.name_of(&pod)));
+                info!("{} must leave its card within {grace}: {why}", self.name_of(&pod));
                 self.signal_holders(&pod, Signal::TERM);
             }
             Action::Kill { pod, why, .. } => {
                 self.reports.counters.kills.inc();
                 let why = self.readable(&why.to_string());
-                say(&format!("{} is killed on its card: {why}", self.name_of(&pod)));
+                info!("{} is killed on its card: {why}", self.name_of(&pod));
                 self.signal_holders(&pod, Signal::KILL);
             }
             Action::Hibernated { pod, why, .. } => {
@@ -255,7 +255,7 @@ impl PoolTask {
                 ) = why
                 {
                     let why = self.readable(&why.to_string());
-                    say(&format!("{} has left its card: {why}", self.name_of(&pod)));
+                    info!("{} has left its card: {why}", self.name_of(&pod));
                 }
             }
             Action::LimitsChanged { .. } => {}
@@ -333,7 +333,7 @@ impl PoolTask {
             Effect::Signal { to, signal } => {
                 let Some(member) = self.members.get(&to) else { return };
                 if let Err(failure) = member.held.signal(signal) {
-                    say(&format!("cannot send a signal to process {}: {failure}", to.pid));
+                    warn!("cannot send a signal to process {}: {failure}", to.pid);
                 }
             }
         }
@@ -368,7 +368,7 @@ impl PoolTask {
         let Err(failure) = written else { return };
         self.reports.counters.journal_failures.inc();
         if let Some(sentence) = failure.sentence {
-            say(&sentence);
+            info!("{sentence}");
         }
     }
 

@@ -18,6 +18,7 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
+use tracing::{info, warn};
 
 use crate::admin_api::policy_name;
 use crate::cards::watch::Watch;
@@ -32,7 +33,6 @@ use crate::journal::{Journal, JournalError};
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{self, ClusterError};
 use crate::lock::{Lock, LockError};
-use crate::log::say;
 use crate::metrics::{self, Scrape};
 use crate::peer::{self, HeldProcess};
 use crate::pool_task::{Cluster, PoolTask, TaskSettings};
@@ -225,7 +225,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         let task = inbox.clone();
         let bound = metrics::serve(address, move || scrape(task.clone())).await;
         let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
-        say(&format!("metrics on http://{bound}/metrics"));
+        info!("metrics on http://{bound}/metrics");
     }
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
@@ -245,12 +245,12 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     };
     let listener = listen(&socket, settings.surroundings.user)
         .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
-    say(&format!("listening on {}", socket.display()));
+    info!("listening on {}", socket.display());
     tokio::spawn(accept(listener, inbox, inquiries));
     run_task(task, inputs, ended, stop).await;
     // Nobody else can have put another socket there while the lock is ours.
     let _ = std::fs::remove_file(&socket);
-    say("stopped; programs that hold cards go on");
+    info!("stopped; programs that hold cards go on");
     Ok(())
 }
 
@@ -286,7 +286,7 @@ async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
             Ok(probe) => break probe,
             Err(failure) if !settings.in_cluster() => return Err(failure),
             Err(failure) if !std::mem::replace(&mut complained, true) => {
-                say(&format!("{failure} The agent looks again every {} seconds", LOOK_AGAIN.as_secs()));
+                warn!("{failure} The agent looks again every {} seconds", LOOK_AGAIN.as_secs());
             }
             Err(_) => {}
         }
@@ -335,7 +335,7 @@ async fn accept(
             }
             Err(failure) => {
                 // Out of descriptors, most likely: those who are here must end before others can come.
-                say(&format!("cannot take a connection: {failure}"));
+                warn!("cannot take a connection: {failure}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -354,7 +354,7 @@ fn open_journal(
 ) -> Result<(Journal, restart::Recovered), AgentError> {
     let (journal, replay) = Journal::open::<Record>(&settings.journal)?;
     if let Some(damage) = &replay.damage {
-        say(&damage.to_string());
+        warn!("{damage}");
     }
     let in_cluster = settings.in_cluster();
     let config = Config {
@@ -366,7 +366,7 @@ fn open_journal(
     };
     let mut recovered = restart::recover(replay.records, boot, config.clone())?;
     if let Some(remark) = &recovered.remark {
-        say(remark);
+        info!("{remark}");
     }
     if recovered.registry.pods().next().is_none() {
         recovered.pool = Pool::new(config).map_err(RestartError::Cards)?;
@@ -386,10 +386,10 @@ async fn scrape(inbox: mpsc::Sender<AgentEvent>) -> Option<Scrape> {
 
 fn announce(settings: &Settings, cards: &Cards) {
     let kind = if settings.source.simulated.is_some() { "simulated " } else { "" };
-    say(&format!("serving {} {kind}card(s) as one {}:", cards.all().len(), policy_name(settings.policy)));
+    info!("serving {} {kind}card(s) as one {}:", cards.all().len(), policy_name(settings.policy));
     for card in cards.all() {
         let gibibytes = card.total_memory / (1 << 30);
-        say(&format!("  card {}: {}, {gibibytes} GiB, {}", card.index, card.name, card.uuid));
+        info!("  card {}: {}, {gibibytes} GiB, {}", card.index, card.name, card.uuid);
     }
 }
 

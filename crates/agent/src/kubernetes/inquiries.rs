@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use super::pod_watch::on_node;
 use crate::event::AgentEvent;
 use crate::inquiry::{Inbox, Inquiry};
-use crate::log::say;
 use crate::pod::{PodNews, PodOnNode};
 
 /// Between two lists: however many strangers call, the API server is not flooded.
@@ -44,7 +44,7 @@ impl Inbox {
                         let _ = inquiry.answered.send(());
                     }
                 }
-                Err(failure) => say(&format!("cannot ask the API server for this node's pods: {failure}")),
+                Err(failure) => warn!("cannot ask the API server for this node's pods: {failure}"),
             }
             tokio::time::sleep(PAUSE).await;
         }

@@ -14,10 +14,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
 
 use super::outage::{Outage, causes};
 use crate::event::AgentEvent;
-use crate::log::say;
 
 /// When a write that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -123,7 +123,7 @@ impl NodeWatch {
                 }
             }
             Event::InitDone if last.sharing.is_none() => {
-                say(&format!("there is no node {} in the cluster yet: nothing is shared", self.name));
+                info!("there is no node {} in the cluster yet: nothing is shared", self.name);
                 self.policy.send_replace(Known::Policy(None));
             }
             // Pods that are here stay here; what holds for them is not taken back.
@@ -145,7 +145,7 @@ impl NodeWatch {
             None => self.terms.qos(Qos::default()),
             Some(Ok(qos)) => self.terms.qos(qos),
             Some(Err(failure)) => {
-                say(&format!("{failure}; the settings before it go on"));
+                warn!("{failure}; the settings before it go on");
                 before.map_or_else(|| self.terms.qos(Qos::default()), |before| before.qos)
             }
         };
@@ -162,7 +162,7 @@ impl NodeWatch {
         match nodes.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => last.cards = Some(wanted),
             Err(failure) => {
-                say(&format!("cannot write the cards on node {}: {}", self.name, causes(&failure)));
+                warn!("cannot write the cards on node {}: {}", self.name, causes(&failure));
             }
         }
     }

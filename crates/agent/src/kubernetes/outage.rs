@@ -1,6 +1,6 @@
 //! Says once that the API server is away, and once that it is back.
 
-use crate::log::say;
+use tracing::{info, warn};
 
 /// Whether something that is watched can be seen at the moment.
 #[derive(Debug)]
@@ -18,14 +18,14 @@ impl Outage {
     /// It can't, for this reason.
     pub(super) fn begins(&mut self, failure: &dyn std::error::Error) {
         if !std::mem::replace(&mut self.away, true) {
-            say(&format!("cannot see {}: {}; everything stays as it is", self.what, causes(failure)));
+            warn!("cannot see {}: {}; everything stays as it is", self.what, causes(failure));
         }
     }
 
     /// It can again.
     pub(super) fn is_over(&mut self) {
         if std::mem::take(&mut self.away) {
-            say(&format!("{} can be seen again", self.what));
+            info!("{} can be seen again", self.what);
         }
     }
 }

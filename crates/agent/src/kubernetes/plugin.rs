@@ -25,12 +25,12 @@ pub(super) use kubelet::Kubelet;
 use messages::{Device, HEALTHY, Options, RegisterRequest, UNHEALTHY, VERSION};
 use service::{Gives, Service};
 use starting::Starting;
+use tracing::{info, warn};
 
 use super::cdi;
 use super::node::Known;
 use super::pod_watch::SharingPods;
 use crate::event::AgentEvent;
-use crate::log::say;
 
 /// How often the kubelet's socket and our own are looked at, and a registration that failed is tried again.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ impl Plugin {
                 }
             }
             if let Err(failure) = self.serve().await {
-                say(&format!("cannot serve {} to the kubelet: {failure}", self.resource));
+                warn!("cannot serve {} to the kubelet: {failure}", self.resource);
                 tokio::time::sleep(PERIOD).await;
             }
         }
@@ -121,24 +121,24 @@ impl Plugin {
         loop {
             let birth = self.context.kubelet.birth();
             if registered.is_some() && (birth != registered || inode(&path) != ours) {
-                say(&format!("the kubelet has started again: registering {} anew", self.resource));
+                info!("the kubelet has started again: registering {} anew", self.resource);
                 break;
             }
             if registered.is_none() && birth.is_some() {
                 match self.context.kubelet.register(self.introduction()).await {
                     Ok(()) => {
-                        say(&format!("{} is registered with the kubelet", self.resource));
+                        info!("{} is registered with the kubelet", self.resource);
                         registered = birth;
                     }
                     Err(status) if !complained => {
-                        say(&format!("the kubelet does not take {}: {}", self.resource, status.message()));
+                        warn!("the kubelet does not take {}: {}", self.resource, status.message());
                         complained = true;
                     }
                     Err(_) => {}
                 }
             }
             if !self.is_wanted() {
-                say(&format!("{} is not advertised any more", self.resource));
+                info!("{} is not advertised any more", self.resource);
                 devices.send_replace(Arc::default());
                 tokio::time::sleep(FAREWELL).await;
                 break;
@@ -191,7 +191,7 @@ impl Plugin {
             let until = async { drop(stopped.await) };
             let served = Server::builder().serve_with_incoming_shutdown(service, connections, until).await;
             if let Err(failure) = served {
-                say(&format!("the plugin of {resource} has ended: {failure}"));
+                warn!("the plugin of {resource} has ended: {failure}");
             }
         }
     }

@@ -15,9 +15,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use super::outage::causes;
-use crate::log::say;
 use crate::notice::Notice;
 use crate::pod::PodRef;
 
@@ -173,11 +173,11 @@ impl Reporter {
                 Err(Error::Api(status)) if is_final(status.code) => {
                     // 409: written before, or another pod by now. 404: the pod has gone.
                     if !matches!(status.code, 404 | 409) {
-                        say(&format!("cannot {what} {pod}: {}", status.message));
+                        warn!("cannot {what} {pod}: {}", status.message);
                     }
                     return;
                 }
-                Err(failure) => say(&format!("cannot {what} {pod}: {}; trying again", causes(&failure))),
+                Err(failure) => warn!("cannot {what} {pod}: {}; trying again", causes(&failure)),
             }
             tokio::time::sleep(BACKOFF.delay(failures)).await;
         }

@@ -11,10 +11,10 @@ use gpupool_core::pool::{
 };
 use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
 
 use super::{Effect, PoolTask};
 use crate::admin_api::policy_name;
-use crate::log::say;
 use crate::notice::Notice;
 use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection};
 use crate::registry::{PodEntry, Record};
@@ -77,7 +77,7 @@ impl PoolTask {
                 let Some(cluster) = &mut self.cluster else { return Err(why) };
                 let before = cluster.outside.insert(id, Outside { pod, why: why.clone() });
                 if before.is_none_or(|before| before.why != why) {
-                    say(&format!("{reference} gets no place in the pool: {}", why.sentence));
+                    info!("{reference} gets no place in the pool: {}", why.sentence);
                     self.outbox.tell(Effect::Notice(Notice::Rejected { pod: reference, why: why.clone() }));
                 }
                 Err(why)
@@ -108,7 +108,7 @@ impl PoolTask {
         self.record(Record::Pod { pod: pod.id.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
         if let Err(failure) = self.open_files(&pod.id, None) {
-            say(&format!("cannot share memory with {}: {failure}", pod.reference));
+            warn!("cannot share memory with {}: {failure}", pod.reference);
         }
         Ok(self.fixed_card(&pod.id))
     }
@@ -187,7 +187,7 @@ impl PoolTask {
     pub(super) fn sharing_changed(&mut self, policy: Option<Policy>, qos: Option<Qos>) {
         let Some(cluster) = &mut self.cluster else { return };
         if cluster.policy != policy {
-            say(&format!("the policy in force is {}", policy.map_or("none", policy_name)));
+            info!("the policy in force is {}", policy.map_or("none", policy_name));
             cluster.policy = policy;
         }
         if let Some(qos) = qos.filter(|qos| *qos != self.pool.qos()) {
@@ -216,7 +216,7 @@ impl PoolTask {
         let cards = self.environment.cards.for_pool();
         match Pool::new(Config { cards, policy, qos: self.pool.qos(), check_requests: false }) {
             Ok(pool) => self.pool = pool,
-            Err(refusal) => return say(&format!("the cards cannot be pooled: {refusal}")),
+            Err(refusal) => return warn!("the cards cannot be pooled: {refusal}"),
         }
         for card in lost {
             self.apply(&Event::CardLost { card });

@@ -10,12 +10,12 @@ use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState, Timestamp};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, RefusalReason};
+use tracing::warn;
 
 use super::pod_pages::PodFiles;
 use super::{Effect, Member, PoolTask};
 use crate::environment::ProcessHandle;
 use crate::event::{ConnectionId, Frame};
-use crate::log::say;
 use crate::pages::LedgerFile;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Process, Record};
@@ -73,7 +73,7 @@ impl PoolTask {
         self.check_place(&pod)?;
         self.check_ledger(&pod, key, ledger.is_some())?;
         self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
-            say(&format!("cannot share memory with {pod}: {failure}"));
+            warn!("cannot share memory with {pod}: {failure}");
             ProgramRefusal(
                 RefusalReason::Other,
                 format!("the agent cannot share memory with `{pod}`: {failure}"),

@@ -7,10 +7,10 @@ use gpupool_core::pool::{self, CardUuid, LeaseId, PodId};
 use gpupool_wire::bucket::Rate;
 use gpupool_wire::limits::{Limits, PodState};
 use tokio::sync::{oneshot, watch};
+use tracing::warn;
 
 use super::PoolTask;
 use crate::admin_api::{self, Reply};
-use crate::log::say;
 
 impl PoolTask {
     /// Brings all pages up to date, and tells watchers.
@@ -95,7 +95,7 @@ impl PoolTask {
     fn status_packets(&self) -> Arc<Vec<Vec<u8>>> {
         let status = Reply::Status(Box::new(self.status()));
         Arc::new(admin_api::reply_packets(&status).unwrap_or_else(|failure| {
-            say(&format!("cannot write the status: {failure}"));
+            warn!("cannot write the status: {failure}");
             Vec::new()
         }))
     }

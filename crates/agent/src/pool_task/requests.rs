@@ -2,11 +2,11 @@
 
 use gpupool_core::pool::{Event, PodId, PodSpec, Refusal};
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use super::PoolTask;
 use crate::admin_api::{RefusalReason, RefusedReply, Register, Registered, Reply, Request};
 use crate::event::ConnectionId;
-use crate::log::say;
 use crate::registry::{PodEntry, Record};
 
 /// Longest name of a pod, in bytes: that of a Kubernetes object.
@@ -93,7 +93,7 @@ impl PoolTask {
         self.record(Record::Pod { pod: pod.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
         if let Err(failure) = self.open_files(&pod, None) {
-            say(&format!("cannot share memory with {pod}: {failure}"));
+            warn!("cannot share memory with {pod}: {failure}");
         }
         Reply::Registered(Registered { simulated: self.settings.simulated.clone() })
     }

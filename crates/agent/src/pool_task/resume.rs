@@ -3,9 +3,9 @@
 
 use gpupool_core::pool::{Card, Event, PodId, Qos};
 use rustix::process::Signal;
+use tracing::{info, warn};
 
 use super::PoolTask;
-use crate::log::say;
 use crate::pages::LedgerFile;
 use crate::procfs::ProcessKey;
 use crate::registry::PodEntry;
@@ -74,7 +74,7 @@ impl PoolTask {
             let Some(file) = self.environment.processes.open_descriptor(key.pid, made) else { continue };
             match self.adopt_ledger(pod, LedgerFile::adopt(file, made)) {
                 Ok(()) => return,
-                Err(failure) => say(&format!("the ledger of {pod} cannot be taken back: {failure}")),
+                Err(failure) => warn!("the ledger of {pod} cannot be taken back: {failure}"),
             }
         }
     }
@@ -85,7 +85,7 @@ impl PoolTask {
         for (card, lost) in &known {
             match self.environment.cards.find(card) {
                 None if !lost => {
-                    say(&format!("card {card} is not on this machine any more: it counts as lost"));
+                    info!("card {card} is not on this machine any more: it counts as lost");
                     self.apply(&Event::CardLost { card: card.clone() });
                 }
                 Some(_) if *lost => self.apply(&Event::CardBack { card: card.clone() }),

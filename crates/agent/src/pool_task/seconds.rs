@@ -2,10 +2,10 @@
 
 use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
+use tracing::info;
 
 use super::PoolTask;
 use crate::cards::watch::Look;
-use crate::log::say;
 
 /// Nothing submitted for so long, and no utilisation: idle.
 const IDLE_AFTER: Millis = Millis::from_secs(5);
@@ -68,11 +68,11 @@ impl PoolTask {
             let name = self.card_name(&look.card);
             match (lost, look.lost) {
                 (Some(false), true) => {
-                    say(&format!("card {name} is lost: its programs are ended, nobody gets it"));
+                    info!("card {name} is lost: its programs are ended, nobody gets it");
                     self.apply(&Event::CardLost { card: look.card.clone() });
                 }
                 (Some(true), false) => {
-                    say(&format!("card {name} is back"));
+                    info!("card {name} is back");
                     self.apply(&Event::CardBack { card: look.card.clone() });
                 }
                 _ => {}

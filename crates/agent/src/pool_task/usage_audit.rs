@@ -10,13 +10,13 @@ use gpupool_core::share::Percent;
 use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
 use rustix::process::Signal;
+use tracing::{info, warn};
 
 use super::PoolTask;
 use super::publish::share_of;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
-use crate::log::say;
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Sighting};
 use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
@@ -143,19 +143,19 @@ impl PoolTask {
                 }
                 self.reports.counters.evictions.inc();
                 let sentence = format!("{sentence}: its GPU programs are ended");
-                say(&sentence);
+                info!("{sentence}");
                 self.notice_finding(pod, names::EVICTED, sentence);
                 self.evict(pod, sightings);
             }
             Finding::Unaccounted { pod, .. } => {
-                say(&sentence);
+                info!("{sentence}");
                 self.notice_finding(pod, names::UNACCOUNTED, sentence);
             }
             Finding::NotHeld { pod, .. } => {
-                say(&sentence);
+                info!("{sentence}");
                 self.notice_finding(pod, names::NOT_HELD, sentence);
             }
-            Finding::Accounted { .. } | Finding::Stranger(_) => say(&sentence),
+            Finding::Accounted { .. } | Finding::Stranger(_) => info!("{sentence}"),
         }
     }
 
@@ -169,7 +169,7 @@ impl PoolTask {
             // One that has ended meanwhile needs no signal.
             let Ok(held) = self.environment.processes.hold(key) else { continue };
             if let Err(failure) = held.signal(Signal::TERM) {
-                say(&format!("cannot send a signal to process {}: {failure}", key.pid));
+                warn!("cannot send a signal to process {}: {failure}", key.pid);
             }
             targets.push(held);
         }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "kubernetes")]
 mod cluster;
+mod log_lines;
 
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
@@ -107,6 +108,7 @@ enum PolicyOption {
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    log_lines::begin();
     let surroundings = Surroundings::of_this_process(args.socket.clone());
     let socket = std::path::absolute(surroundings.socket()?)?;
     surroundings.prepare_directory(&socket)?;

@@ -14,13 +14,13 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
+use tracing::info;
 
 use super::kubelet::Kubelet;
 use crate::event::AgentEvent;
 use crate::kubernetes::node::Known;
 use crate::kubernetes::outage::causes;
 use crate::kubernetes::pod_watch::SharingPods;
-use crate::log::say;
 use crate::pod::PodOnNode;
 
 /// How long the API server may take to answer here.
@@ -48,7 +48,7 @@ impl Starting {
             }
             // A pool finds a card for whoever comes, as soon as the watch has told of it.
             Err(sentence) => {
-                say(&format!("{sentence}; its container starts all the same"));
+                info!("{sentence}; its container starts all the same");
                 Ok(())
             }
         }
