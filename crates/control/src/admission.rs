@@ -1,7 +1,7 @@
 //! Admission: what the API server asks before it stores a pod, a pod template or a node.
 //!
-//! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered and
-//! nobody else is review, so every replica answers alike. A review that cannot be understood lets the object through:
+//! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered, and
+//! the API server alone is asked what a namespace allows, so every replica answers alike. A review that cannot be understood lets the object through:
 //! where sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held up.
 
 mod affinity;
@@ -15,25 +15,36 @@ use axum::Router;
 use axum::extract::{Json, State};
 use axum::routing::post;
 use kube::core::DynamicObject;
-use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use pod_template::TemplateKind;
-use pods::Review;
+use pods::{Requester, Review};
+
+use crate::namespace_rules::{self, NamespaceRules};
 
 type ReviewRequest = Json<AdmissionReview<DynamicObject>>;
 type ReviewResponse = Json<AdmissionReview<DynamicObject>>;
 
-/// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself.
-pub fn router(namespace: &str) -> Router {
-    let own: Arc<str> = format!("system:serviceaccount:{namespace}:").into();
+/// What the answers depend on beside the question.
+#[derive(Clone)]
+struct Context {
+    /// What the names of gpupool's own service accounts begin with.
+    own: Arc<str>,
+    rules: NamespaceRules,
+}
+
+/// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself. New pods are held to
+/// `rules`.
+pub fn router(namespace: &str, rules: NamespaceRules) -> Router {
+    let context = Context { own: format!("system:serviceaccount:{namespace}:").into(), rules };
     Router::new()
         .route("/mutate/pods", post(mutate_pods))
         .route("/mutate/exclusive", post(mutate_exclusive))
         .route("/validate/pods", post(validate_pods))
         .route("/mutate/nodes", post(mutate_nodes))
-        .with_state(own)
+        .with_state(context)
 }
 
 async fn mutate_pods(Json(review): ReviewRequest) -> ReviewResponse {
@@ -47,14 +58,41 @@ async fn mutate_exclusive(Json(review): ReviewRequest) -> ReviewResponse {
     answer(review, |request, response| changed(response, request.object, &Review::of(request).keep_off()))
 }
 
-async fn validate_pods(State(own): State<Arc<str>>, Json(review): ReviewRequest) -> ReviewResponse {
+async fn validate_pods(State(context): State<Context>, Json(review): ReviewRequest) -> ReviewResponse {
+    let allowed = context.allowed(review.request.as_ref()).await;
     answer(review, |request, response| {
-        let by_gpupool = request.user.starts_with(&*own);
-        match Review::of(request).validate(by_gpupool) {
+        let by = Requester {
+            user: request.user,
+            groups: request.groups,
+            is_gpupool: request.user.starts_with(&*context.own),
+        };
+        let review = Review::of(request);
+        let verdict = review.validate(by).map_err(|refusal| refusal.to_string());
+        let verdict = verdict.and_then(|()| match &allowed {
+            None => Ok(()),
+            Some(Ok(rules)) => {
+                review.check_limits(request.namespace, rules).map_err(|refusal| refusal.to_string())
+            }
+            Some(Err(unknown)) => Err(unknown.to_string()),
+        });
+        match verdict {
             Ok(()) => response,
-            Err(refusal) => refused(response, request, &refusal.to_string()),
+            Err(sentence) => refused(response, request, &sentence),
         }
     })
+}
+
+impl Context {
+    /// What a new pod's namespace allows; nothing where no new pod is asked about: limits of pods that exist stand.
+    async fn allowed(
+        &self,
+        request: Option<&AdmissionRequest<DynamicObject>>,
+    ) -> Option<Result<gpupool_core::sharing::NamespaceRules, namespace_rules::UnknownRules>> {
+        let request = request.filter(|request| request.operation == Operation::Create)?;
+        let is_pod = TemplateKind::of(&request.kind.kind)?.is_pod;
+        let namespace = request.namespace.as_deref().filter(|_| is_pod)?;
+        Some(self.rules.of(namespace).await)
+    }
 }
 
 async fn mutate_nodes(Json(review): ReviewRequest) -> ReviewResponse {
@@ -67,6 +105,8 @@ async fn mutate_nodes(Json(review): ReviewRequest) -> ReviewResponse {
 struct ReviewedObject<'a> {
     kind: Option<TemplateKind>,
     user: &'a str,
+    groups: &'a [String],
+    namespace: &'a str,
     object: &'a Value,
     old: Option<&'a Value>,
     /// What it is about, for the log.
@@ -99,6 +139,8 @@ fn answer(
     let reviewed = ReviewedObject {
         kind: TemplateKind::of(&request.kind.kind),
         user: request.user_info.username.as_deref().unwrap_or_default(),
+        groups: request.user_info.groups.as_deref().unwrap_or_default(),
+        namespace,
         object: &object,
         old: old.as_ref(),
         what: format!("{} {namespace}/{name}", request.kind.kind),

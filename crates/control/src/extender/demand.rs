@@ -10,7 +10,7 @@ pub(super) fn of(pod: &Pod) -> Result<Demand, Refusal> {
     let pod = sharing(pod);
     Ok(match pod.share()? {
         Some(asked) => Demand::Shared { policy: asked.policy, core: asked.core, memory: asked.memory },
-        None if pod.is_exclusive() => Demand::Exclusive,
+        None if pod.exclusive().is_some() => Demand::Exclusive,
         None => Demand::None,
     })
 }
