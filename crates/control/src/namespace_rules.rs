@@ -101,7 +101,8 @@ impl NamespaceRules {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let ranges: Api<LimitRange> = Api::namespaced(self.client.clone(), namespace);
         let everything = ListParams::default();
-        let (object, ranges) = tokio::try_join!(namespaces.get_metadata(namespace), ranges.list(&everything))?;
+        let (object, ranges) =
+            tokio::try_join!(namespaces.get_metadata(namespace), ranges.list(&everything))?;
         Ok(sharing::NamespaceRules {
             ceilings: ceilings(&object.metadata),
             ranges: ranges.iter().flat_map(range_rules).collect(),

@@ -125,7 +125,11 @@ async fn refusal(router: &Router, review: &Value) -> Option<String> {
 async fn a_new_pods_limit_is_held_to_what_its_namespace_allows() {
     let server = Arc::new(Mutex::new(Server::default()));
     let (router, _) = admission(&server);
-    assert_eq!(refusal(&router, &review("CREATE", "100")).await, None, "where nothing is said, all is allowed");
+    assert_eq!(
+        refusal(&router, &review("CREATE", "100")).await,
+        None,
+        "where nothing is said, all is allowed"
+    );
     for (item, says) in [
         (json!({ "type": "Container", "max": { CORE: "50" } }), "LimitRange \"cap\" allows at most 50"),
         (json!({ "type": "Pod", "max": { MEMORY: "50" } }), "LimitRange \"cap\" allows at most 50"),
@@ -145,7 +149,10 @@ async fn a_new_pods_limit_is_held_to_what_its_namespace_allows() {
     assert_eq!(refusal(&router, &review("CREATE", "100")).await, None);
     server.lock().unwrap().annotations = json!({ "gpupool.io/gpu-memory.max-limit": "99" });
     let said = refusal(&router, &review("CREATE", "100")).await.unwrap();
-    assert!(said.contains("annotation gpupool.io/gpu-memory.max-limit of namespace \"team\" allows 99"), "{said}");
+    assert!(
+        said.contains("annotation gpupool.io/gpu-memory.max-limit of namespace \"team\" allows 99"),
+        "{said}"
+    );
     assert_eq!(refusal(&router, &review("CREATE", "99")).await, None);
 }
 
@@ -153,11 +160,16 @@ async fn a_new_pods_limit_is_held_to_what_its_namespace_allows() {
 async fn while_it_is_not_known_what_a_namespace_allows_nobody_is_let_in() {
     let server = Arc::new(Mutex::new(Server::default()));
     let (router, rules) = admission(&server);
-    assert_eq!(refusal(&router, &review("CREATE", "20")).await, None, "it is let in when the rules can be read");
+    assert_eq!(
+        refusal(&router, &review("CREATE", "20")).await,
+        None,
+        "it is let in when the rules can be read"
+    );
     server.lock().unwrap().fails = true;
     let said = refusal(&router, &review("CREATE", "20")).await.unwrap();
     assert!(
-        said.contains("gpupool cannot read which limits namespace \"team\" allows") && said.contains("try again"),
+        said.contains("gpupool cannot read which limits namespace \"team\" allows")
+            && said.contains("try again"),
         "{said}"
     );
     server.lock().unwrap().fails = false;

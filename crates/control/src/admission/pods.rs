@@ -29,7 +29,8 @@ pub(super) struct Requester<'a> {
 impl Requester<'_> {
     /// Whether it is the kubelet of a node, by the name and the group that the API server knows kubelets by.
     fn is_kubelet_of(&self, node: &str) -> bool {
-        let named = self.user.strip_prefix("system:node:").is_some_and(|name| !name.is_empty() && name == node);
+        let named =
+            self.user.strip_prefix("system:node:").is_some_and(|name| !name.is_empty() && name == node);
         named && self.groups.iter().any(|group| group == "system:nodes")
     }
 }
@@ -55,7 +56,8 @@ impl Review<'_> {
     /// The object of one who has cards, or parts of them, for himself: on nodes that don't share.
     pub(super) fn keep_off(self) -> Value {
         let sharing = self.kind.sharing(self.object);
-        let applies = sharing.exclusive().is_some() && !sharing.shares() && !pod_template::is_leaving(self.object);
+        let applies =
+            sharing.exclusive().is_some() && !sharing.shares() && !pod_template::is_leaving(self.object);
         let affinity = applies.then(affinity::exclusive);
         self.placed(self.object.clone(), affinity.as_ref())
     }
@@ -211,9 +213,14 @@ mod tests {
     #[test]
     fn whole_card_pods_keep_off_and_others_are_left_alone() {
         let mut whole = pod();
-        for resource in ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb", "nvidia.com/gpu"] {
+        for resource in
+            ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb", "nvidia.com/gpu"]
+        {
             whole["spec"]["containers"][0]["resources"] = json!({ "limits": { resource: "1" } });
-            assert!(affinity::has(&review("Pod", &whole, None).keep_off(), &affinity::exclusive()), "{resource}");
+            assert!(
+                affinity::has(&review("Pod", &whole, None).keep_off(), &affinity::exclusive()),
+                "{resource}"
+            );
         }
         let mut other = whole.clone();
         other["spec"]["containers"][0]["resources"] = json!({ "limits": { "nvidia.com/hostdev": "1" } });
@@ -260,11 +267,7 @@ mod tests {
             // A name alone makes no kubelet.
             Requester { user: "system:node:n1", ..SOMEBODY },
         ] {
-            assert_eq!(
-                review("Pod", &mirror, None).validate(by),
-                Err(Refusal::MirrorAnnotation),
-                "{by:?}"
-            );
+            assert_eq!(review("Pod", &mirror, None).validate(by), Err(Refusal::MirrorAnnotation), "{by:?}");
         }
         let mut nowhere = mirror.clone();
         nowhere["spec"]["nodeName"] = json!("");

@@ -6,8 +6,8 @@
 
 use super::dimension::Dimension;
 use super::pod::{Amount, Container, Pod, PodShare, annotated_limit, canonical_limit, whole_percent};
-use crate::share::Percent;
 use super::refusal::Refusal;
+use crate::share::Percent;
 
 /// How an object was before, where one is updated.
 #[derive(Clone, Copy, Debug)]

@@ -69,7 +69,11 @@ impl Ceiling {
         let namespace = namespace.to_owned();
         let annotation = self.annotation.clone();
         let Some(most) = annotated_limit(&self.text) else {
-            return Err(Refusal::CeilingUnreadable { namespace, annotation, value: one_line(&self.text, 40) });
+            return Err(Refusal::CeilingUnreadable {
+                namespace,
+                annotation,
+                value: one_line(&self.text, 40),
+            });
         };
         let limit = share.limit();
         if limit > most {

@@ -5,9 +5,8 @@ use gpupool_core::share::{Percent, Share};
 use gpupool_core::sharing::{Ceiling, Dimension, NamespaceRules, PodShare, Policy, RangeRule};
 
 fn asked(policy: Policy, core: (u64, u64), memory: (u64, u64)) -> PodShare {
-    let share = |(request, limit)| {
-        Share::new(Percent::new(request).unwrap(), Percent::new(limit).unwrap()).unwrap()
-    };
+    let share =
+        |(request, limit)| Share::new(Percent::new(request).unwrap(), Percent::new(limit).unwrap()).unwrap();
     PodShare { policy, container: "demo".to_owned(), core: share(core), memory: share(memory) }
 }
 

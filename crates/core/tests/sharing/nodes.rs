@@ -287,7 +287,8 @@ fn a_node_that_is_for_virtual_machines_now_shares_no_longer_unless_somebody_stil
 
 #[test]
 fn whole_card_pods_that_slipped_in_do_not_end_what_is_in_force() {
-    let scene = Scene::new("share-pool").then(|scene| scene.load.exclusive = exclusive(&[("a/b", "nvidia.com/gpu")]));
+    let scene =
+        Scene::new("share-pool").then(|scene| scene.load.exclusive = exclusive(&[("a/b", "nvidia.com/gpu")]));
     assert_eq!(scene.decide().refusal, None);
 }
 
