@@ -17,7 +17,10 @@ mod leader_election;
 mod metrics;
 mod namespace_rules;
 
+mod http_server;
+
 mod api_server;
+mod partial_object;
 mod settings;
 
 pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, ListedKind, list};

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use gpupool_core::quantity::Quantity;
-use gpupool_core::sharing::{self, Ceiling, Dimension, RangeRule};
+pub(crate) use gpupool_core::sharing::AllowedLimits;
+use gpupool_core::sharing::{Ceiling, Dimension, RangeRule};
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, Namespace};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use kube::api::{Api, ListParams, ObjectMeta, PartialObjectMeta};
@@ -86,7 +87,7 @@ impl NamespaceRules {
     }
 
     /// What a namespace allows. One that was not seen yet is read.
-    pub(crate) async fn of(&self, namespace: &str) -> Result<sharing::NamespaceRules, UnknownRules> {
+    pub(crate) async fn of(&self, namespace: &str) -> Result<AllowedLimits, UnknownRules> {
         if let Some(rules) = self.seen().rules(namespace) {
             return Ok(rules);
         }
@@ -97,13 +98,14 @@ impl NamespaceRules {
         })
     }
 
-    async fn read(&self, namespace: &str) -> Result<sharing::NamespaceRules, kube::Error> {
+    async fn read(&self, namespace: &str) -> Result<AllowedLimits, kube::Error> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let ranges: Api<LimitRange> = Api::namespaced(self.client.clone(), namespace);
         let everything = ListParams::default();
         let (object, ranges) =
             tokio::try_join!(namespaces.get_metadata(namespace), ranges.list(&everything))?;
-        Ok(sharing::NamespaceRules {
+        Ok(AllowedLimits {
+            namespace: namespace.to_owned(),
             ceilings: ceilings(&object.metadata),
             ranges: ranges.iter().flat_map(range_rules).collect(),
         })
@@ -161,11 +163,11 @@ impl NamespaceRules {
 
 impl Seen {
     /// The rules of a namespace that was seen.
-    fn rules(&self, namespace: &str) -> Option<sharing::NamespaceRules> {
+    fn rules(&self, namespace: &str) -> Option<AllowedLimits> {
         let ceilings = self.ceilings.as_ref()?.get(namespace)?.clone();
         let ranges = self.ranges.as_ref()?.get(namespace);
         let ranges = ranges.into_iter().flat_map(BTreeMap::values).flatten().cloned().collect();
-        Some(sharing::NamespaceRules { ranges, ceilings })
+        Some(AllowedLimits { namespace: namespace.to_owned(), ranges, ceilings })
     }
 }
 

@@ -5,12 +5,12 @@
 //! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
 
 pub mod admission;
+pub mod allowed_limits;
 pub mod cards;
 pub mod condition;
 pub mod decision;
 pub mod dimension;
 pub mod names;
-pub mod namespace_rules;
 pub mod pod;
 pub mod policy;
 pub mod qos;
@@ -18,11 +18,11 @@ pub mod refusal;
 pub mod reservation;
 
 pub use admission::{Admitted, Rewrite, Update};
+pub use allowed_limits::{AllowedLimits, Ceiling, RangeRule};
 pub use cards::PoolCard;
 pub use condition::Condition;
 pub use decision::{InForce, Load, NodeRefusal, SharingDecision, SharingNode};
 pub use dimension::Dimension;
-pub use namespace_rules::{Ceiling, NamespaceRules, RangeRule};
 pub use pod::{Amount, Container, Pod, PodShare};
 pub use policy::{Policy, PolicyError};
 pub use qos::{Qos, QosError};

@@ -70,7 +70,7 @@ impl PoolTask {
         let (reference, marked) = (pod.reference.clone(), pod.turned_away);
         let first = self.cluster.as_ref().and_then(|cluster| cluster.outside.get(&reference.uid));
         if let Some(first) = first {
-            pod.asks = first.pod.asks.clone();
+            pod.asks.clone_from(&first.pod.asks);
         }
         match self.take_in(&pod) {
             Ok(card) => {

@@ -2,11 +2,12 @@
 
 use gpupool_core::sharing::admission::{admit, validate, validate_change};
 use gpupool_core::sharing::names::MIRROR_ANNOTATION;
-use gpupool_core::sharing::{NamespaceRules, Refusal, Rewrite, Update};
+use gpupool_core::sharing::{Refusal, Rewrite, Update};
 use serde_json::Value;
 
 use super::affinity;
 use super::pod_template::{self, TemplateKind, container_mut, object_mut};
+use crate::namespace_rules::AllowedLimits;
 
 /// An object that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +80,9 @@ impl Review<'_> {
     }
 
     /// Whether a new pod has the limits that its namespace allows. Of a template its pods are asked about.
-    pub(super) fn check_limits(self, namespace: &str, rules: &NamespaceRules) -> Result<(), Refusal> {
+    pub(super) fn check_limits(self, allowed: &AllowedLimits) -> Result<(), Refusal> {
         match self.kind.sharing(self.object).share()? {
-            Some(asked) => rules.check(namespace, &asked),
+            Some(asked) => allowed.check(&asked),
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox;
 use crate::scene::{Scene, eventually, shared_cluster};
-use crate::served::{CORE, Served, chart, container, pod, said, webhooks};
+use crate::served::{CORE, MEMORY, Served, chart, container, pod, said, webhooks};
 
 fn labels() -> Value {
     json!({
@@ -501,7 +501,7 @@ impl<'a> Team<'a> {
         .await;
     }
 
-    async fn end(self) {
+    fn end(self) {
         self.clear();
         self.served.ok(&["delete", "namespace", self.namespace, "--wait=false"], &Value::Null);
     }
@@ -566,7 +566,7 @@ async fn limits_are_held_to_limit_ranges_ceilings_and_a_quota() {
     assert!(!annotate(&[Team::USER], "100"));
     assert!(annotate(&[], "much"));
     team.until_refused("10", "10", "is \"much\", and until it is a whole number").await;
-    team.end().await;
+    team.end();
     served.end().await;
     scene.end().await;
 }

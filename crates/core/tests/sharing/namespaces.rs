@@ -2,7 +2,7 @@
 
 use gpupool_core::quantity::Quantity;
 use gpupool_core::share::{Percent, Share};
-use gpupool_core::sharing::{Ceiling, Dimension, NamespaceRules, PodShare, Policy, RangeRule};
+use gpupool_core::sharing::{AllowedLimits, Ceiling, Dimension, PodShare, Policy, RangeRule};
 
 fn asked(policy: Policy, core: (u64, u64), memory: (u64, u64)) -> PodShare {
     let share =
@@ -10,7 +10,7 @@ fn asked(policy: Policy, core: (u64, u64), memory: (u64, u64)) -> PodShare {
     PodShare { policy, container: "demo".to_owned(), core: share(core), memory: share(memory) }
 }
 
-fn range(dimension: Dimension, min: &str, max: &str, ratio: &str) -> NamespaceRules {
+fn range(dimension: Dimension, min: &str, max: &str, ratio: &str) -> AllowedLimits {
     let quantity = |text: &str| (!text.is_empty()).then(|| Quantity::parse(text).unwrap());
     let rule = RangeRule {
         name: "cap".to_owned(),
@@ -19,24 +19,28 @@ fn range(dimension: Dimension, min: &str, max: &str, ratio: &str) -> NamespaceRu
         max: quantity(max),
         ratio: quantity(ratio),
     };
-    NamespaceRules { ranges: vec![rule], ceilings: Vec::new() }
+    AllowedLimits { ranges: vec![rule], ..AllowedLimits::default() }
 }
 
-fn ceilings(annotations: &[(&str, &str)]) -> NamespaceRules {
+fn ceilings(annotations: &[(&str, &str)]) -> AllowedLimits {
     let text = |name: &str| Some(annotations.iter().find(|(key, _)| *key == name)?.1.to_owned());
-    NamespaceRules { ranges: Vec::new(), ceilings: Ceiling::read(text) }
+    AllowedLimits {
+        namespace: "team-a".to_owned(),
+        ceilings: Ceiling::read(text),
+        ..AllowedLimits::default()
+    }
 }
 
 /// What is said against it; nothing where it is let in.
-fn said(rules: &NamespaceRules, asked: &PodShare) -> String {
-    rules.check("team-a", asked).err().map(|refusal| refusal.to_string()).unwrap_or_default()
+fn said(rules: &AllowedLimits, asked: &PodShare) -> String {
+    rules.check(asked).err().map(|refusal| refusal.to_string()).unwrap_or_default()
 }
 
 #[test]
 fn a_limit_is_held_to_the_limit_ranges_as_kubernetes_holds_the_limits_that_it_stores() {
     let pod = asked(Policy::SharePool, (10, 100), (20, 40));
     for (rules, says) in [
-        (NamespaceRules::default(), ""),
+        (AllowedLimits::default(), ""),
         (range(Dimension::Core, "", "100", ""), ""),
         (range(Dimension::Core, "", "50", ""), "percentage is 100, and LimitRange \"cap\" allows at most 50"),
         (range(Dimension::Core, "", "99500m", ""), "allows at most 99500m"),

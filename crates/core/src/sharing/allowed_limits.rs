@@ -13,7 +13,9 @@ use crate::share::Share;
 
 /// All that is said about limits in one namespace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct NamespaceRules {
+pub struct AllowedLimits {
+    /// The namespace.
+    pub namespace: String,
     /// Of its `LimitRange`s.
     pub ranges: Vec<RangeRule>,
     /// On the namespace itself.
@@ -111,15 +113,15 @@ impl RangeRule {
     }
 }
 
-impl NamespaceRules {
+impl AllowedLimits {
     /// Whether a pod of this namespace may have these limits.
-    pub fn check(&self, namespace: &str, asked: &PodShare) -> Result<(), Refusal> {
+    pub fn check(&self, asked: &PodShare) -> Result<(), Refusal> {
         for (dimension, share) in [(Dimension::Core, asked.core), (Dimension::Memory, asked.memory)] {
             let applies = |ceiling: &&Ceiling| {
                 ceiling.dimension == dimension && ceiling.policy.is_none_or(|policy| policy == asked.policy)
             };
             for ceiling in self.ceilings.iter().filter(applies) {
-                ceiling.check(namespace, share)?;
+                ceiling.check(&self.namespace, share)?;
             }
             for range in self.ranges.iter().filter(|range| range.dimension == dimension) {
                 range.check(share)?;
