@@ -1,64 +1,81 @@
 //! Whether the agents answer: each is asked for its status all along, from its own node.
 
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gpupool_agent::admin_api::Request;
-use gpupool_agent::admin_api::client::Client;
+use gpupool_testbed::Cluster;
 
 /// How long nobody may wait for an answer, on a machine that runs two nodes and whatever is done to them.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What is between two questions.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Asks again and again, and says of each time how it ended and how many milliseconds it took.
+const ASKING: &str = r#"while true; do
+    before=$(date +%s%3N)
+    timeout 30 "$0" status --socket /run/gpupool/agent.sock > /dev/null 2>&1
+    echo $? $(($(date +%s%3N) - before))
+    sleep 0.2
+done"#;
 
-/// The threads that ask.
+#[derive(Default)]
+struct Figures {
+    given: AtomicU64,
+    /// Milliseconds.
+    slowest: AtomicU64,
+}
+
+/// A process on each node that asks, and a thread that reads what it says.
 pub(crate) struct Answers {
-    stop: Arc<AtomicBool>,
-    /// Milliseconds that the slowest answer took.
-    slowest: Arc<AtomicU64>,
-    given: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
+    figures: Arc<Figures>,
+    asking: Vec<(Child, JoinHandle<()>)>,
 }
 
 impl Answers {
-    /// Asks the agents at these sockets from now on.
-    pub(crate) fn watch(sockets: Vec<PathBuf>) -> Self {
-        let (stop, slowest, given) = (Arc::default(), Arc::default(), Arc::default());
-        let asking = |socket: PathBuf| {
-            let (stop, slowest, given) = (Arc::clone(&stop), Arc::clone(&slowest), Arc::clone(&given));
-            thread::spawn(move || {
-                while !AtomicBool::load(&stop, Ordering::Relaxed) {
-                    let asked = Instant::now();
-                    // An agent that is killed meanwhile hangs up, which is soon enough.
-                    let answered =
-                        Client::connect(&socket).and_then(|mut client| client.ask(&Request::Status {}));
-                    let took = u64::try_from(asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-                    AtomicU64::fetch_max(&slowest, took, Ordering::Relaxed);
-                    AtomicU64::fetch_add(&given, u64::from(answered.is_ok()), Ordering::Relaxed);
-                    thread::sleep(PAUSE);
-                }
-            })
+    /// Asks the agents of these nodes from now on.
+    pub(crate) fn watch(cluster: &Cluster, nodes: &[&str], gpupool: &Path) -> Self {
+        let figures = Arc::new(Figures::default());
+        let ask = |node: &&str| {
+            let mut command = Command::new("bash");
+            command.args(["-c", ASKING]).arg(gpupool).stdout(std::process::Stdio::piped());
+            let mut child = cluster.spawn_on(node, command).unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let figures = Arc::clone(&figures);
+            let reading =
+                thread::spawn(move || lines.map_while(Result::ok).for_each(|line| figures.add(&line)));
+            (child, reading)
         };
-        let threads = sockets.into_iter().map(asking).collect();
-        Self { stop, slowest, given, threads }
+        let asking = nodes.iter().map(ask).collect();
+        Self { figures, asking }
     }
 
     /// Fails when somebody waited for too long.
     pub(crate) fn check(&self) {
-        let slowest = Duration::from_millis(self.slowest.load(Ordering::Relaxed));
+        let slowest = Duration::from_millis(self.figures.slowest.load(Ordering::Relaxed));
         assert!(slowest < LIMIT, "an agent took {slowest:?} to answer");
     }
 
     /// Ends; gives how many answers there were, and how long the slowest took.
     pub(crate) fn finish(self) -> (u64, Duration) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().unwrap();
+        self.check();
+        for (mut child, reading) in self.asking {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            reading.join().unwrap();
         }
-        (self.given.load(Ordering::Relaxed), Duration::from_millis(self.slowest.load(Ordering::Relaxed)))
+        let slowest = Duration::from_millis(self.figures.slowest.load(Ordering::Relaxed));
+        (self.figures.given.load(Ordering::Relaxed), slowest)
+    }
+}
+
+impl Figures {
+    /// A line of [`ASKING`]. An agent that was killed does not answer, and says so at once.
+    fn add(&self, line: &str) {
+        let (code, took) = line.split_once(' ').unwrap();
+        self.slowest.fetch_max(took.parse().unwrap(), Ordering::Relaxed);
+        self.given.fetch_add(u64::from(code == "0"), Ordering::Relaxed);
     }
 }

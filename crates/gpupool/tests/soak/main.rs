@@ -34,8 +34,6 @@ use strangers::Strangers;
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const PODS: usize = 20;
-/// The agent's socket on a node.
-const SOCKET: &str = "/run/gpupool/agent.sock";
 /// How long things are killed before there is quiet, and how long the quiet is.
 const KILLING: Duration = Duration::from_secs(30);
 /// How long nothing may move before the run counts as stuck.
@@ -55,7 +53,8 @@ fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
         pods.add(&mut rng);
     }
     everybody_gets_a_turn(&watch, &mut pods);
-    let answers = Answers::watch(NODES.map(|node| cluster.path_on(node, SOCKET).unwrap()).to_vec());
+    let gpupool = gpupool_dist::given_or_built().unwrap().join("bin/gpupool");
+    let answers = Answers::watch(&cluster, &NODES, &gpupool);
     let mut hostile = Hostile::new(cluster.kubectl_handle(), watch.limits());
     let strangers = Strangers::start(cluster.kubectl_handle(), rng.u64(..));
     let end = Instant::now() + Duration::from_secs(seconds);

@@ -13,6 +13,9 @@ use fastrand::Rng;
 use gpupool_testbed::{Kubectl, NAMESPACE, PUBLISHED_IMAGE};
 use serde_json::{Value, json};
 
+/// A pod that no scheduler binds.
+const BAIT: &str = "bait";
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
@@ -46,6 +49,7 @@ pub(crate) struct Strangers {
 
 impl Strangers {
     pub(crate) fn start(kubectl: Kubectl, seed: u64) -> Self {
+        crate::insist(&kubectl, &["apply", "-f", "-"], &bait().to_string());
         let shared = Arc::new(Shared::default());
         let asking = Arc::clone(&shared);
         let thread = thread::spawn(move || {
@@ -89,9 +93,10 @@ fn attempt(kubectl: &Kubectl, deed: Deed) -> Result<(), String> {
             refused(kubectl, &["create", "--raw", &to, "-f", "-"], &zeros)
         }
         Deed::Bind => {
-            let pod = some_pod(kubectl);
+            let bait = ["get", "pod", BAIT, "-o", "jsonpath={.metadata.uid}"];
+            let uid = kubectl.output(bait, "").unwrap().stdout;
             let binding = json!({
-                "PodName": pod.name, "PodNamespace": "default", "PodUID": pod.uid, "Node": "node-1",
+                "PodName": BAIT, "PodNamespace": "default", "PodUID": String::from_utf8_lossy(&uid), "Node": "node-1",
             });
             let to = service("gpupool-extender", "extender/bind");
             refused(kubectl, &["create", "--raw", &to, "-f", "-"], &binding.to_string())
@@ -167,14 +172,27 @@ fn some_pod(kubectl: &Kubectl) -> Named {
 
 /// A pod that says that it is the mirror of another.
 fn mirror_of(uid: &str) -> Value {
+    let mut pod = sharing_pod("100");
+    pod["metadata"]["generateName"] = json!("mirror-");
+    pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": uid});
+    pod["spec"]["nodeName"] = json!("node-1");
+    pod
+}
+
+fn bait() -> Value {
+    let mut pod = sharing_pod("10");
+    pod["metadata"]["name"] = json!(BAIT);
+    pod["spec"]["schedulerName"] = json!("nobody");
+    pod
+}
+
+fn sharing_pod(percent: &str) -> Value {
     let percentages = json!({
-        "alibabacloud.com/gpu-core.percentage": "100", "alibabacloud.com/gpu-memory.percentage": "100",
+        "alibabacloud.com/gpu-core.percentage": percent, "alibabacloud.com/gpu-memory.percentage": percent,
     });
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "generateName": "mirror-",
-            "annotations": {"kubernetes.io/config.mirror": uid},
             "labels": {
                 "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
             },
