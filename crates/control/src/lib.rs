@@ -16,6 +16,7 @@ mod cluster_policy;
 mod health;
 mod leader_election;
 mod metrics;
+mod namespace_rules;
 
 mod http_server;
 
@@ -28,6 +29,7 @@ pub use dry_run::{DryRunError, dry_run};
 pub use health::HealthPage;
 pub use leader_election::LEADER_LABEL;
 pub use metrics::MetricsPage;
+pub use namespace_rules::NamespaceRules;
 pub use run::{ControlConfig, run};
 pub use serving::{
     CertificateLifetimes, ExtenderPort, SCHEDULER_NAME, Serving, ServingSettings, TrustedClients,

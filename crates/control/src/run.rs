@@ -12,6 +12,7 @@ use crate::extender::Extender;
 use crate::health::HealthPage;
 use crate::leader_election::{Candidate, keep_pod_label};
 use crate::metrics::{Metrics, MetricsPage};
+use crate::namespace_rules::NamespaceRules;
 use crate::node_controller::NodeController;
 use crate::serving::{ServedRoutes, Serving};
 use crate::settings::ClusterSettings;
@@ -79,8 +80,10 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
         let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
         let extender = Extender::new(client.clone(), leading.clone());
         side_trequests.spawn(extender.clone().follow());
+        let rules = NamespaceRules::new(client.clone());
+        side_trequests.spawn(rules.clone().follow());
         let routes = ServedRoutes {
-            admission: admission::router(&serving.settings.namespace),
+            admission: admission::router(&serving.settings.namespace, rules),
             extender: axum::Router::new().nest("/extender", extender.router()),
         };
         servers.spawn(async move { serving.run(&client, leading, routes, ready, stop).await });

@@ -360,7 +360,7 @@ async fn questions_are_bounded_by_length_and_by_what_is_in_them() {
     many["spec"]["containers"] = json!(vec![json!({}); 100_000]);
     for (pod, names, expected, says) in [
         (&large, json!(names), StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 4194304 bytes"),
-        (&plain, json!(vec![""; 100_000]), StatusCode::BAD_REQUEST, "more than 20000 node names"),
+        (&plain, json!(vec![""; 100_000]), StatusCode::BAD_REQUEST, "a list of at most 20000 texts"),
         (&many, json!(["n"]), StatusCode::BAD_REQUEST, "the object has more than 10000"),
     ] {
         for verb in ["filter", "prioritize"] {

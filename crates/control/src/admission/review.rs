@@ -9,7 +9,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::LARGEST_OBJECT;
-use crate::partial_object::{self, ReadError};
+use crate::partial_object::{self, ReadError, Texts};
+
+/// The most groups that somebody is in; directories of people give hundreds.
+const MOST_GROUPS: usize = 10_000;
 
 /// An `AdmissionReview` with its request, of `admission.k8s.io/v1`.
 #[derive(Debug, Deserialize)]
@@ -29,6 +32,8 @@ struct SentRequest<'a> {
     #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
     user_info: SentUser<'a>,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
@@ -46,6 +51,8 @@ struct SentKind<'a> {
 struct SentUser<'a> {
     #[serde(borrow, default)]
     username: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    groups: Texts<'a, MOST_GROUPS>,
 }
 
 /// What is looked at of the objects in a review.
@@ -89,6 +96,17 @@ impl<'a> SentReview<'a> {
     /// The name of the one who wants it stored.
     pub(super) fn user(&self) -> &str {
         self.request.user_info.username.as_deref().unwrap_or_default()
+    }
+
+    /// The groups that the same is in.
+    pub(super) fn groups(&self) -> &[Cow<'a, str>] {
+        &self.request.user_info.groups.0
+    }
+
+    /// The namespace of a pod that is to be created; nothing for everything else.
+    pub(super) fn new_pods_namespace(&self) -> Option<&str> {
+        let is_new_pod = self.kind() == "Pod" && self.request.operation == "CREATE";
+        self.request.namespace.as_deref().filter(|_| is_new_pod)
     }
 
     /// What it is about, for the log.
