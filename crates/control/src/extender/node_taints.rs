@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    fn untolerated_of(node: Value, tolerations: Value) -> Option<String> {
+    fn untolerated_of(node: &Value, tolerations: &Value) -> Option<String> {
         let node: Node = serde_json::from_value(json!({ "spec": node })).unwrap();
         let spec = json!({ "spec": { "containers": [], "tolerations": tolerations } });
         untolerated(&node, &serde_json::from_value(spec).unwrap())
@@ -73,7 +73,7 @@ mod tests {
             (json!([{ "value": "v" }]), true),
             (json!([{ "key": "k", "operator": "Gt", "value": "1" }]), false),
         ] {
-            let taint = untolerated_of(tainted.clone(), tolerations.clone());
+            let taint = untolerated_of(&tainted, &tolerations);
             assert_eq!(taint, keeps_off.then(|| "k=v:NoSchedule".to_owned()), "{tolerations}");
         }
     }
@@ -82,9 +82,9 @@ mod tests {
     fn a_cordoned_node_takes_those_who_tolerate_that() {
         let cordoned = json!({ "unschedulable": true });
         let said = "node.kubernetes.io/unschedulable:NoSchedule".to_owned();
-        assert_eq!(untolerated_of(cordoned.clone(), json!([])), Some(said));
+        assert_eq!(untolerated_of(&cordoned, &json!([])), Some(said));
         let tolerates = json!([{ "key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule" }]);
-        assert_eq!(untolerated_of(cordoned, tolerates), None);
-        assert_eq!(untolerated_of(json!({}), json!([])), None);
+        assert_eq!(untolerated_of(&cordoned, &tolerates), None);
+        assert_eq!(untolerated_of(&json!({}), &json!([])), None);
     }
 }

@@ -41,13 +41,18 @@ pub(crate) struct CertificateRotation {
     validating: Api<ValidatingWebhookConfiguration>,
     leading: watch::Receiver<bool>,
     credentials: watch::Sender<Option<Credentials>>,
-    /// The Secret as last seen.
-    secret: Option<Secret>,
-    /// Whether the API server has said what the Secret is, or that there is none.
-    secret_read: bool,
-    /// The scheduler's Secret as last seen; nothing before it was looked for.
-    scheduler: Option<Option<Secret>>,
+    /// The server's.
+    secret: SeenSecret,
+    scheduler: SeenSecret,
     trusting: [Option<WebhookTrust>; 2],
+}
+
+/// A Secret as last seen.
+#[derive(Default)]
+struct SeenSecret {
+    secret: Option<Secret>,
+    /// Whether the API server has said what it is, or that there is none.
+    read: bool,
 }
 
 /// A webhook configuration as last seen: its name, and what each of its webhooks trusts.
@@ -71,9 +76,8 @@ impl CertificateRotation {
             settings,
             leading,
             credentials,
-            secret: None,
-            secret_read: false,
-            scheduler: None,
+            secret: SeenSecret::default(),
+            scheduler: SeenSecret::default(),
             trusting: [None, None],
         };
         (rotation, receiver)
@@ -96,7 +100,7 @@ impl CertificateRotation {
                     Err(failure) => warn!(%failure, "cannot watch the Secret with the certificate"),
                 },
                 Some(seen) = schedulers.next() => match seen {
-                    Ok(secret) => self.scheduler = Some(secret),
+                    Ok(secret) => self.scheduler = SeenSecret { secret, read: true },
                     Err(failure) => warn!(%failure, "cannot watch the Secret with the scheduler's certificate"),
                 },
                 Some(seen) = mutating.next() => self.trusting[0] = configuration(seen, |configuration| {
@@ -124,16 +128,15 @@ impl CertificateRotation {
         if let Some(read) = read.filter(|read| self.credentials.borrow().as_ref() != Some(read)) {
             self.credentials.send_replace(Some(read));
         }
-        self.secret = secret;
-        self.secret_read = true;
+        self.secret = SeenSecret { secret, read: true };
     }
 
     /// Makes, publishes and stores new credentials if they are due. Returns how long nothing will be due.
     async fn renew_if_due(&mut self) -> Duration {
-        if !self.secret_read || !*self.leading.borrow() {
+        if !self.secret.read || !*self.leading.borrow() {
             return CHECK_INTERVAL;
         }
-        let secret = self.secret.clone();
+        let secret = self.secret.secret.clone();
         let there = secret.as_ref().and_then(Credentials::read);
         let now = Timestamp::now();
         let (names, lifetimes) = (&self.settings.names, self.settings.lifetimes);
@@ -158,10 +161,11 @@ impl CertificateRotation {
 
     /// The same for the scheduler's certificate, with what is in the other Secret.
     async fn renew_scheduler_if_due(&mut self, credentials: &Credentials, now: Timestamp) -> Duration {
-        let (Some(name), Some(secret)) = (&self.settings.scheduler_secret, &self.scheduler) else {
+        let Some(name) = self.settings.scheduler_secret.as_ref().filter(|_| self.scheduler.read) else {
             return CHECK_INTERVAL;
         };
-        let there = secret.as_ref().and_then(SchedulerCertificate::read);
+        let secret = self.scheduler.secret.as_ref();
+        let there = secret.and_then(SchedulerCertificate::read);
         let due = SchedulerCertificate::due(there.as_ref(), credentials, self.settings.lifetimes, now);
         let due = match due {
             Ok(due) => due,
@@ -174,10 +178,10 @@ impl CertificateRotation {
             let until = due.renew().duration_since(now);
             return Duration::try_from(until).unwrap_or_default().clamp(RETRY, CHECK_INTERVAL);
         }
-        match self.write(&due.secret(name, secret.as_ref()), secret.is_some()).await {
+        match self.write(&due.secret(name, secret), secret.is_some()).await {
             Ok(written) => {
                 info!(secret = name, renew = %due.renew(), "made a certificate for the scheduler");
-                self.scheduler = Some(Some(written));
+                self.scheduler.secret = Some(written);
             }
             Err(failure) => {
                 warn!(secret = name, %failure, "cannot store the scheduler's certificate; trying again");
