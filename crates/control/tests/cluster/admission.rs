@@ -371,8 +371,11 @@ async fn whole_card_pods_keep_off_shared_nodes_and_nobody_else_is_touched() {
 async fn certificates_and_their_authority_are_renewed_while_they_are_used() {
     let cluster = shared_cluster();
     let scene = Scene::on(&cluster).await;
-    let lifetimes =
-        CertificateLifetimes { authority: Duration::from_secs(24), certificate: Duration::from_secs(9) };
+    let lifetimes = CertificateLifetimes {
+        authority: Duration::from_secs(24),
+        certificate: Duration::from_secs(9),
+        ..CertificateLifetimes::default()
+    };
     let served = Served::with(&scene, lifetimes).await;
     let secrets: Api<Secret> = Api::namespaced(scene.client.clone(), "default");
     let data = async |key: &str| {
