@@ -62,7 +62,14 @@ pub(crate) enum AgentEvent {
         /// Which connection.
         from: ConnectionId,
     },
-    /// A connection is over.
+    /// A connection is over: nothing more comes from it, and nothing can be sent there.
+    Over {
+        /// Which.
+        from: ConnectionId,
+        /// Told once the agent's end is not used any more, so that it can be closed.
+        let_go: oneshot::Sender<()>,
+    },
+    /// The agent's end of a connection that was over is closed, with all that lay unread in it.
     Closed {
         /// Which.
         from: ConnectionId,
@@ -86,6 +93,11 @@ pub(crate) enum AgentEvent {
         policy: Option<Policy>,
         /// Its quality of service; `None`: as before.
         qos: Option<Qos>,
+    },
+    /// Does the task still answer?
+    Alive {
+        /// Told at once.
+        answer: oneshot::Sender<()>,
     },
     /// Somebody reads the metrics.
     Scrape {

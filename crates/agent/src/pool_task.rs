@@ -39,6 +39,7 @@ use crate::restart::Recovered;
 
 pub(crate) use cluster::Cluster;
 use connections::Connections;
+pub(crate) use connections::RESERVE;
 use ending::Stops;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
@@ -142,7 +143,12 @@ impl PoolTask {
             AgentEvent::Request { from, request, answer } => self.request(from, request, answer),
             AgentEvent::Watch { answer } => self.watch(answer),
             AgentEvent::Rubbish { from } => self.rubbish(from),
-            AgentEvent::Closed { from } => self.closed(from),
+            AgentEvent::Over { from, let_go } => {
+                self.over(from);
+                // Whoever closes it may be gone with the agent.
+                let _ = let_go.send(());
+            }
+            AgentEvent::Closed { from } => self.connections.closed(from),
             AgentEvent::Metered(shares) => self.metered(&shares),
             AgentEvent::Looked(observation) => self.observed(observation),
             AgentEvent::Pods(news) => self.pods_changed(news),
@@ -155,6 +161,11 @@ impl PoolTask {
                 return;
             }
             AgentEvent::Sharing { policy, qos } => self.sharing_changed(policy, qos),
+            AgentEvent::Alive { answer } => {
+                // Whoever asked may be gone.
+                let _ = answer.send(());
+                return;
+            }
             AgentEvent::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());

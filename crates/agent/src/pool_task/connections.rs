@@ -1,4 +1,7 @@
 //! The open connections: whose they are, how many each caller may have, and sending without ever waiting.
+//!
+//! A connection counts until it is closed, which can take longer than it is used: whoever makes closing slow has fewer
+//! of them. When all are taken, those who have most make room for others.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -18,6 +21,9 @@ const PER_POD: usize = gpupool_wire::ledger::SLOTS + 64;
 
 /// Connections of one user's processes outside all pods: `run`, `status`, strangers.
 const PER_USER: usize = 512;
+
+/// Connections beyond the most of all callers: for those who come while others are being cut for them.
+pub(crate) const RESERVE: usize = 64;
 
 /// Whose share of the connections one takes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +51,8 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Connections {
     open: BTreeMap<ConnectionId, Connection>,
+    /// Those that are over and not yet closed, with whose they were.
+    closing: BTreeMap<ConnectionId, [Owner; 2]>,
     counts: BTreeMap<Owner, usize>,
     next: u64,
     most: usize,
@@ -53,10 +61,11 @@ pub(super) struct Connections {
 impl Connections {
     /// At most `most`, all callers together.
     pub(super) fn new(most: usize) -> Self {
-        Self { open: BTreeMap::new(), counts: BTreeMap::new(), next: 1, most }
+        Self { open: BTreeMap::new(), closing: BTreeMap::new(), counts: BTreeMap::new(), next: 1, most }
     }
 
-    /// Takes in a connection, unless its caller or everybody together has too many.
+    /// Takes in a connection, unless its caller has too many, or everybody together and its caller not fewer than
+    /// others.
     pub(super) fn add(
         &mut self,
         socket: Arc<dyn PeerSocket>,
@@ -66,11 +75,14 @@ impl Connections {
     ) -> Option<ConnectionId> {
         let connection =
             Connection { socket, user, key: held.key(), held: Some(held), introduced: false, pod };
-        let full = connection.shares().iter().any(|(owner, most)| self.count(owner) >= *most);
-        if full || self.open.len() >= self.most {
+        if connection.shares().iter().any(|(owner, most)| self.count(owner) >= *most) {
             return None;
         }
-        for (owner, _) in connection.shares() {
+        let all = self.open.len() + self.closing.len();
+        if all >= self.most + RESERVE || all >= self.most && !self.make_room(&connection) {
+            return None;
+        }
+        for owner in connection.owners() {
             *self.counts.entry(owner).or_default() += 1;
         }
         let id = ConnectionId(self.next);
@@ -79,10 +91,33 @@ impl Connections {
         Some(id)
     }
 
-    /// Forgets a connection.
-    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+    /// Cuts the newest connection of the pod or user that has most, if that is more than the newcomer's would have.
+    fn make_room(&self, newcomer: &Connection) -> bool {
+        let [_, mine] = newcomer.owners();
+        let greediest = self.counts.iter().filter(|(owner, _)| !matches!(owner, Owner::Process(_)));
+        let Some((greedy, count)) = greediest.max_by_key(|(_, count)| **count) else { return false };
+        if *count <= self.count(&mine) + 1 {
+            return false;
+        }
+        let newest = self.open.values().rev().find(|connection| {
+            connection.owners().contains(greedy) && connection.socket.is_alive()
+        });
+        if let Some(connection) = newest {
+            connection.socket.cut();
+        }
+        newest.is_some()
+    }
+
+    /// A connection is over. Its share is taken until it is closed.
+    pub(super) fn over(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.open.remove(&id)?;
-        for (owner, _) in connection.shares() {
+        self.closing.insert(id, connection.owners());
+        Some(connection)
+    }
+
+    /// A connection that was over is closed.
+    pub(super) fn closed(&mut self, id: ConnectionId) {
+        for owner in self.closing.remove(&id).into_iter().flatten() {
             if let Some(count) = self.counts.get_mut(&owner) {
                 *count -= 1;
                 if *count == 0 {
@@ -90,7 +125,6 @@ impl Connections {
                 }
             }
         }
-        Some(connection)
     }
 
     pub(super) fn get(&self, id: ConnectionId) -> Option<&Connection> {
@@ -138,5 +172,9 @@ impl Connection {
             None => (Owner::User(self.user), PER_USER),
         };
         [(Owner::Process(self.key), PER_PROCESS), outer]
+    }
+
+    fn owners(&self) -> [Owner; 2] {
+        self.shares().map(|(owner, _)| owner)
     }
 }

@@ -131,6 +131,9 @@ impl Node {
     pub(super) fn hang_up(&mut self, caller: ProcessKey) {
         if let Some(line) = self.lines.remove(&caller) {
             line.socket.cut();
+            let (let_go, mut gone) = oneshot::channel();
+            self.task.handle(AgentEvent::Over { from: line.id, let_go });
+            gone.try_recv().expect("a connection that is over is let go at once");
             self.task.handle(AgentEvent::Closed { from: line.id });
         }
     }
