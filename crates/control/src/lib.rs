@@ -16,7 +16,10 @@ mod cluster_policy;
 mod leader_election;
 mod metrics;
 
+mod http_server;
+
 mod api_server;
+mod partial_object;
 mod settings;
 
 pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, ListedKind, list};

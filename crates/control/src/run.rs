@@ -54,9 +54,9 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     let metrics = Metrics::new();
     let (requests_in, requests) = mpsc::channel(SNAPSHOT_REQUESTS);
     if let Some(page) = config.metrics {
-        let metrics = metrics.clone();
+        let (metrics, stop) = (metrics.clone(), stop.clone());
         side_trequests.spawn(async move {
-            if let Err(failure) = page.serve(metrics, requests_in).await {
+            if let Err(failure) = page.serve(metrics, requests_in, stop).await {
                 warn!(%failure, "the metrics page has ended");
             }
         });
