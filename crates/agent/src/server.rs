@@ -219,7 +219,8 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let (exits, ended) = mpsc::unbounded_channel();
     let (workers, fallen) = Workers::new();
     let ledgers = Ledgers::default();
-    let meter = start_looking(&settings, &workers, watch, &ledgers, &inbox).map_err(system("start a thread"))?;
+    let meter =
+        start_looking(&settings, &workers, watch, &ledgers, &inbox).map_err(system("start a thread"))?;
     serve_metrics(&settings, &workers, &inbox).await?;
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
@@ -237,8 +238,8 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         Some(cluster) => task.in_cluster(cluster),
         None => task,
     };
-    let listener = listen(&socket, &settings)
-        .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
+    let listener =
+        listen(&socket, &settings).map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     info!("listening on {}", socket.display());
     watchdog::start(&workers, inbox.clone()).map_err(system("start a thread"))?;
     let end = tokio::select! {

@@ -13,7 +13,8 @@ use crate::agent_socket;
 #[cfg(feature = "kubernetes")]
 use crate::commands::control;
 use crate::commands::{
-    agent, check_config, demo, explain, inventory, names, operands, probe_agent, probe_cards, run, status, stop,
+    agent, check_config, demo, explain, inventory, names, operands, probe_agent, probe_cards, run, status,
+    stop,
 };
 
 /// What the user typed.

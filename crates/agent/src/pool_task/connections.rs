@@ -99,9 +99,11 @@ impl Connections {
         if *count <= self.count(&mine) + 1 {
             return false;
         }
-        let newest = self.open.values().rev().find(|connection| {
-            connection.owners().contains(greedy) && connection.socket.is_alive()
-        });
+        let newest = self
+            .open
+            .values()
+            .rev()
+            .find(|connection| connection.owners().contains(greedy) && connection.socket.is_alive());
         if let Some(connection) = newest {
             connection.socket.cut();
         }
