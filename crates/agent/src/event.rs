@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gpupool_core::pool::{self, PodId, Policy, Qos};
 use gpupool_wire::CardUuid;
 use gpupool_wire::message::Hello;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::admin_api::{Reply, Request};
 use crate::core_limit::meter::Shares;
@@ -111,6 +111,8 @@ pub(crate) enum AgentEvent {
 pub(crate) struct Accepted {
     /// Its number.
     pub(crate) id: ConnectionId,
+    /// Taken by those of its pod's or user's connections that wait for room in the inbox.
+    pub(crate) turns: Arc<Semaphore>,
     /// The caller's pod, where nothing is known about it yet but its name.
     pub(crate) unheard_of: Option<PodId>,
     /// Whether the caller may ask what people ask: programs in a cluster's pods may not.

@@ -26,8 +26,9 @@ use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 /// `SO_PASSRIGHTS` of `<asm-generic/socket.h>`, Linux 6.16.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Connections that the kernel keeps until they are accepted.
-const BACKLOG: i32 = 1024;
+/// Connections that the kernel keeps until they are accepted: few, since whoever comes next waits for all of them. More
+/// wait in their `connect`, in turn.
+const BACKLOG: i32 = 128;
 
 /// Threads that close connections at the same time, at most: more than the connections that one pod may have.
 const MOST_CLOSING: usize = 2048;

@@ -131,7 +131,8 @@ impl PoolTask {
                 let may_ask = self.cluster.is_none() || owner.is_none();
                 // The task that asked has ended when nobody listens; its connection is closed below then.
                 let id = self.connections.add(socket, user, held, owner);
-                let _ = accepted.send(id.map(|id| Accepted { id, unheard_of, may_ask }));
+                let taken_in = id.map(|(id, turns)| Accepted { id, turns, unheard_of, may_ask });
+                let _ = accepted.send(taken_in);
             }
             AgentEvent::Frame { from, frame, done } => {
                 self.frame(from, frame);

@@ -11,13 +11,14 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gpupool_core::pool::{Config, Policy, Pool, Qos};
 use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_seqpacket::UnixSeqpacket;
 use tracing::{info, warn};
 
@@ -45,8 +46,11 @@ use crate::socket_path::{SocketPathError, Surroundings};
 use crate::usage_audit::observe::{Ledgers, Observer};
 use crate::worker::{WorkerEnded, Workers};
 
-/// Messages that may wait for the pool's task.
-const INBOX: usize = 256;
+/// Messages that may wait for the pool's task: few, since whoever speaks next waits for all of them.
+const INBOX: usize = 64;
+
+/// Connections that are being taken in at the same time.
+const ARRIVING: usize = 32;
 
 /// On a cluster's node without NVIDIA's driver: when it is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -365,10 +369,13 @@ async fn accept(
     inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
 ) -> Infallible {
+    let arriving = Arc::new(Semaphore::new(ARRIVING));
     loop {
+        // Closed by nobody; the others wait in the kernel.
+        let place = Arc::clone(&arriving).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(socket) => {
-                tokio::spawn(conversation::converse(socket, inbox.clone(), inquiries.clone()));
+                tokio::spawn(conversation::converse(socket, place, inbox.clone(), inquiries.clone()));
             }
             Err(failure) => {
                 // Out of descriptors, most likely: those who are here must end before others can come.

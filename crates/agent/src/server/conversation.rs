@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gpupool_core::pool::PodId;
 use gpupool_wire::message::{self, MAX_FRAME, Message};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::admin_api::{
     self, Assembler, Fragment, LONGEST_REQUEST, RefusalReason, RefusedReply, Reply, Request,
@@ -24,18 +24,23 @@ enum End {
     Rubbish,
 }
 
-/// Holds a conversation to its end, and closes its connection.
+/// Holds a conversation to its end, and closes its connection. It has its `place` until it is taken in.
 pub(super) async fn converse(
     socket: PacketSocket,
+    place: Option<OwnedSemaphorePermit>,
     inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
 ) {
-    let Some(accepted) = be_accepted(&socket, &inbox).await else { return socket.close().await };
+    let accepted = be_accepted(&socket, &inbox).await;
+    // Another may come in its place.
+    drop(place);
+    let Some(accepted) = accepted else { return socket.close().await };
     let from = accepted.id;
     let mut conversation = Conversation {
         socket,
         inbox,
         from,
+        turns: accepted.turns,
         may_ask: accepted.may_ask,
         inquiry: accepted.unheard_of.zip(inquiries),
         request: Assembler::default(),
@@ -68,6 +73,8 @@ struct Conversation {
     socket: PacketSocket,
     inbox: mpsc::Sender<AgentEvent>,
     from: ConnectionId,
+    /// How many of its pod's or user's connections may stand in line at the inbox.
+    turns: Arc<Semaphore>,
     /// Whether people's requests are answered here.
     may_ask: bool,
     /// The caller's pod, and where to ask for it, where nothing is known about it.
@@ -164,6 +171,8 @@ impl Conversation {
     }
 
     async fn tell(&self, event: AgentEvent) -> Result<(), End> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await.map_err(|_| End::Over)?;
         self.inbox.send(event).await.map_err(|_| End::Over)
     }
 }

@@ -18,8 +18,9 @@ pub(crate) const MOST: usize = 253;
 /// A descriptor to pass, with what keeps it as it is.
 pub(crate) struct Passed {
     pub(crate) kind: &'static str,
-    pub(crate) descriptor: OwnedFd,
+    /// Goes first: without it nothing is left to wait for.
     _peer: Option<TcpStream>,
+    pub(crate) descriptor: OwnedFd,
 }
 
 /// One of each kind. `folder` is for the FIFO.
