@@ -63,7 +63,7 @@ pub struct Settings {
     pub shim: PathBuf,
     /// How the quality of service is read.
     pub terms: Terms,
-    /// Whether whole cards are advertised too.
+    /// Whether whole cards are advertised while no share policy is in force.
     pub whole_cards: bool,
 }
 
@@ -205,6 +205,7 @@ impl NodeTasks {
             let context = plugin::PluginContext {
                 kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
                 client: self.client.clone(),
+                node: self.node.clone(),
                 seen: seen.clone(),
                 policy: known,
                 cards: self.health,

@@ -10,6 +10,7 @@ mod core;
 mod ending;
 mod members;
 mod outbox;
+mod pod_names;
 mod pod_pages;
 mod processes;
 mod publish;

@@ -1,7 +1,7 @@
 //! Admission: what the API server asks before it stores a pod, a pod template or a node.
 //!
-//! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered and
-//! nobody else is asked, so every replica answers alike. What is not of an object's form lets the object through: where
+//! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered, and
+//! what a namespace allows is the API server's own word, so every replica answers alike. What is not of an object's form lets the object through: where
 //! sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held up. An object that is too
 //! large to be looked at is refused. What is looked at of an object is listed in `partial_object`.
 
@@ -24,8 +24,9 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::http_server::RequestBodies;
+use crate::namespace_rules::{AllowedLimits, NamespaceRules, UnknownRules};
 use pod_template::TemplateKind;
-use pods::Review;
+use pods::{Requester, Review};
 use review::SentReview;
 
 /// The largest review, in bytes: an object and how it was before, each as large as etcd takes by default (1.5 MiB), with
@@ -34,15 +35,24 @@ const LARGEST_REVIEW: usize = 7 << 19;
 /// The largest object in a review, in bytes of JSON. One that was let in has its place twice in the review of a change.
 const LARGEST_OBJECT: usize = LARGEST_REVIEW / 2;
 
-/// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself.
-pub fn router(namespace: &str) -> Router {
-    let own: Arc<str> = format!("system:serviceaccount:{namespace}:").into();
+/// What the answers depend on beside the question.
+#[derive(Clone)]
+struct Context {
+    /// What the names of gpupool's own service accounts begin with.
+    own: Arc<str>,
+    rules: NamespaceRules,
+}
+
+/// The routes of admission. `namespace` is gpupool's own: whose service accounts are gpupool itself. New pods are held to
+/// `rules`.
+pub fn router(namespace: &str, rules: NamespaceRules) -> Router {
+    let context = Context { own: format!("system:serviceaccount:{namespace}:").into(), rules };
     let router = Router::new()
         .route("/mutate/pods", post(mutate_pods))
         .route("/mutate/exclusive", post(mutate_exclusive))
         .route("/validate/pods", post(validate_pods))
         .route("/mutate/nodes", post(mutate_nodes))
-        .with_state(own);
+        .with_state(context);
     RequestBodies::up_to(LARGEST_REVIEW).read_for(router)
 }
 
@@ -57,14 +67,37 @@ async fn mutate_exclusive(review: Bytes) -> Response {
     answer(&review, |request, response| changed(response, request.object, &Review::of(request).keep_off()))
 }
 
-async fn validate_pods(State(own): State<Arc<str>>, review: Bytes) -> Response {
-    answer(&review, |request, response| {
-        let by_gpupool = request.user.starts_with(&*own);
-        match Review::of(request).validate(by_gpupool) {
-            Ok(()) => response,
-            Err(refusal) => refused(response, request, &refusal.to_string()),
-        }
+async fn validate_pods(State(context): State<Context>, review: Bytes) -> Response {
+    let request = match SentReview::read(&review) {
+        Ok(request) => request,
+        Err(failure) => return unreadable(&failure),
+    };
+    // Of a pod that exists the limits stand, and of a template its pods are asked about.
+    let allowed = match request.new_pods_namespace() {
+        Some(namespace) => Some(context.rules.of(namespace).await),
+        None => None,
+    };
+    let by = Requester {
+        user: request.user(),
+        groups: request.groups(),
+        is_gpupool: request.user().starts_with(&*context.own),
+    };
+    answer_to(&request, |reviewed, response| match verdict(Review::of(reviewed), by, allowed) {
+        Ok(()) => response,
+        Err(sentence) => refused(response, reviewed, &sentence),
     })
+}
+
+/// Whether an object may be stored; `allowed`: what the namespace of a new pod allows.
+fn verdict(
+    review: Review<'_>,
+    by: Requester<'_>,
+    allowed: Option<Result<AllowedLimits, UnknownRules>>,
+) -> Result<(), String> {
+    review.validate(by).map_err(|refusal| refusal.to_string())?;
+    let Some(allowed) = allowed else { return Ok(()) };
+    let allowed = allowed.map_err(|unknown| unknown.to_string())?;
+    review.check_limits(&allowed).map_err(|refusal| refusal.to_string())
 }
 
 async fn mutate_nodes(review: Bytes) -> Response {
@@ -95,10 +128,20 @@ fn answer(
     review: &[u8],
     reply: impl FnOnce(&ReviewedObject<'_>, AdmissionResponse) -> AdmissionResponse,
 ) -> Response {
-    let request = match SentReview::read(review) {
-        Ok(request) => request,
-        Err(failure) => return (StatusCode::BAD_REQUEST, failure.to_string()).into_response(),
-    };
+    match SentReview::read(review) {
+        Ok(request) => answer_to(&request, reply),
+        Err(failure) => unreadable(&failure),
+    }
+}
+
+fn unreadable(failure: &serde_json::Error) -> Response {
+    (StatusCode::BAD_REQUEST, failure.to_string()).into_response()
+}
+
+fn answer_to(
+    request: &SentReview<'_>,
+    reply: impl FnOnce(&ReviewedObject<'_>, AdmissionResponse) -> AdmissionResponse,
+) -> Response {
     let response = request.let_through();
     let what = request.what();
     let objects = match request.objects() {

@@ -15,6 +15,7 @@ mod serving;
 mod cluster_policy;
 mod leader_election;
 mod metrics;
+mod namespace_rules;
 
 mod http_server;
 
@@ -26,6 +27,7 @@ pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, Li
 pub use dry_run::{DryRunError, dry_run};
 pub use leader_election::LEADER_LABEL;
 pub use metrics::MetricsPage;
+pub use namespace_rules::NamespaceRules;
 pub use run::{ControlConfig, run};
 pub use serving::{CertificateLifetimes, Serving, ServingSettings};
 pub use settings::{ClusterSettings, SettingsSource};

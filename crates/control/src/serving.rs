@@ -5,19 +5,18 @@
 
 mod credentials;
 mod rotation;
+mod tls;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use axum::Router;
-use axum_server::tls_rustls::RustlsConfig;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::http_server::{ConnectionLimits, serve_tls};
 pub use credentials::CertificateLifetimes;
-use credentials::Credentials;
 use rotation::CertificateRotation;
 
 /// An API server has 200 writes under way at most, unless it is told otherwise, and each may be asked about here at a time.
@@ -84,10 +83,10 @@ impl Serving {
         keeping.spawn(rotation.run());
         let tls = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            tls = first(&mut credentials) => tls,
+            tls = tls::first(&mut credentials) => tls,
         };
         let Some(tls) = tls else { return };
-        keeping.spawn(reload(credentials, tls.clone()));
+        keeping.spawn(tls::reload(credentials, tls.clone()));
         let address = self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
         info!(address, "serving");
         let served = match tokio::net::TcpListener::from_std(self.listener) {
@@ -96,29 +95,6 @@ impl Serving {
         };
         if let Err(failure) = served {
             warn!(%failure, "the server has ended");
-        }
-    }
-}
-
-/// Waits for credentials that can be used.
-async fn first(credentials: &mut watch::Receiver<Option<Credentials>>) -> Option<RustlsConfig> {
-    loop {
-        credentials.changed().await.ok()?;
-        let Some(now) = credentials.borrow_and_update().clone() else { continue };
-        match RustlsConfig::from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
-            Ok(tls) => return Some(tls),
-            Err(failure) => warn!(%failure, "cannot serve with the certificate in the Secret"),
-        }
-    }
-}
-
-/// Connections that are open keep the certificate that they began with.
-async fn reload(mut credentials: watch::Receiver<Option<Credentials>>, tls: RustlsConfig) {
-    while credentials.changed().await.is_ok() {
-        let Some(now) = credentials.borrow_and_update().clone() else { continue };
-        match tls.reload_from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
-            Ok(()) => info!("serving with a new certificate"),
-            Err(failure) => warn!(%failure, "cannot serve with the new certificate; the old one stays"),
         }
     }
 }

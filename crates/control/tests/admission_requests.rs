@@ -3,16 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use axum::body::{Body, to_bytes};
-use gpupool_control::admission;
-use http::{Request, StatusCode};
+use gpupool_control::{NamespaceRules, admission};
+use http::{Request, Response, StatusCode};
+use kube::client::Body as KubeBody;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 const MIB: usize = 1 << 20;
 
+/// Admission in a cluster that is not there: none of what is asked here depends on it.
+fn router() -> axum::Router {
+    let (nobody, _) = tower_test::mock::pair::<Request<KubeBody>, Response<KubeBody>>();
+    admission::router("gpupool-system", NamespaceRules::new(kube::Client::new(nobody, "default")))
+}
+
 async fn ask(path: &str, body: String) -> (StatusCode, Value) {
     let request = Request::post(path).body(Body::from(body)).unwrap();
-    let response = admission::router("gpupool-system").oneshot(request).await.unwrap();
+    let response = router().oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     (status, serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))))
@@ -71,7 +78,7 @@ async fn a_body_over_the_bound_is_not_read() {
     let chunks = (0..5).map(|_| Ok::<_, std::io::Error>(vec![b'0'; MIB]));
     let request =
         Request::post("/validate/pods").body(Body::from_stream(futures::stream::iter(chunks))).unwrap();
-    let response = admission::router("gpupool-system").oneshot(request).await.unwrap();
+    let response = router().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 

@@ -29,6 +29,8 @@ struct SentRequest<'a> {
     #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
     user_info: SentUser<'a>,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
@@ -46,6 +48,8 @@ struct SentKind<'a> {
 struct SentUser<'a> {
     #[serde(borrow, default)]
     username: Option<Cow<'a, str>>,
+    #[serde(default)]
+    groups: Vec<String>,
 }
 
 /// What is looked at of the objects in a review.
@@ -89,6 +93,17 @@ impl<'a> SentReview<'a> {
     /// The name of the one who wants it stored.
     pub(super) fn user(&self) -> &str {
         self.request.user_info.username.as_deref().unwrap_or_default()
+    }
+
+    /// The groups that the same is in.
+    pub(super) fn groups(&self) -> &[String] {
+        &self.request.user_info.groups
+    }
+
+    /// The namespace of a pod that is to be created; nothing for everything else.
+    pub(super) fn new_pods_namespace(&self) -> Option<&str> {
+        let is_new_pod = self.kind() == "Pod" && self.request.operation == "CREATE";
+        self.request.namespace.as_deref().filter(|_| is_new_pod)
     }
 
     /// What it is about, for the log.

@@ -19,7 +19,7 @@ pub(super) fn of_json(pod: &Value) -> Result<Demand, Refusal> {
 fn demand(pod: &sharing::Pod) -> Result<Demand, Refusal> {
     Ok(match pod.share()? {
         Some(asked) => Demand::Shared { policy: asked.policy, core: asked.core, memory: asked.memory },
-        None if pod.is_exclusive() => Demand::Exclusive,
+        None if pod.exclusive().is_some() => Demand::Exclusive,
         None => Demand::None,
     })
 }

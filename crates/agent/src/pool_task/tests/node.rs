@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gpupool_core::pool::Policy;
 use gpupool_core::share::{Percent, Share};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::message::Hello;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::machine::{BOOT, FakeSocket, Machine, card_uuid, qos};
 use crate::admin_api::{Register, Reply, Request};
@@ -14,7 +15,7 @@ use crate::cards::{Cards, Probe, ProbedCard};
 use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
-use crate::pool_task::{PoolTask, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::Ledgers;
 
@@ -31,6 +32,8 @@ pub(super) struct Node {
     pub(super) task: PoolTask,
     pub(super) lines: BTreeMap<ProcessKey, Line>,
     next_pid: u32,
+    /// Whether the agent serves a node of a cluster.
+    clustered: bool,
 }
 
 impl Node {
@@ -39,13 +42,25 @@ impl Node {
         machine.state().now = 1_000_000;
         machine.spawn(1, 0);
         let task = start(&machine);
-        Self { machine, task, lines: BTreeMap::new(), next_pid: 100 }
+        Self { machine, task, lines: BTreeMap::new(), next_pid: 100, clustered: false }
+    }
+
+    /// The same on a node of a cluster that shares its cards as a pool.
+    pub(super) fn in_cluster() -> Self {
+        let mut node = Self { clustered: true, ..Self::new() };
+        node.restart();
+        node
     }
 
     /// The agent is killed and started again; every connection breaks.
     pub(super) fn restart(&mut self) {
         self.lines.clear();
         self.task = start(&self.machine);
+        if self.clustered {
+            let blank = std::mem::replace(&mut self.task, start(&Machine::default()));
+            self.task = blank.in_cluster(Cluster::new(mpsc::channel(1).0, watch::channel(Vec::new()).0));
+            self.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
+        }
     }
 
     pub(super) fn spawn(&mut self, parent: ProcessKey) -> ProcessKey {
