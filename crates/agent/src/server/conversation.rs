@@ -98,7 +98,7 @@ impl Conversation {
                     if let Some((pod, inquiries)) = self.inquiry.take() {
                         inquiries.ask_for(pod).await;
                     }
-                    self.say(Frame::Hello(*hello, None)).await?;
+                    self.say(Frame::Hello(*hello)).await?;
                 }
                 Message::Acquire(acquire) => self.say(Frame::Acquire(acquire.only())).await?,
                 Message::Release(_) => self.say(Frame::Release).await?,

@@ -1,12 +1,13 @@
 //! Strangers, rubbish, floods and forged descriptors: they hurt nobody but who sends them.
 
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpupool_agent::admin_api::client::Client;
 use gpupool_agent::admin_api::{RefusalReason, Reply, Request};
 use gpupool_wire::NO_CARD;
+use gpupool_wire::ledger;
 use gpupool_wire::message::{Acquire, FrameKind, Granted, Header, Hello, MAX_FRAME, Release};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use zerocopy::IntoBytes as _;
 
 use crate::node::Node;
@@ -76,15 +77,22 @@ fn requests_that_are_none_are_refused_with_what_is_wrong() {
 fn one_process_can_hold_only_a_few_connections() {
     let node = Node::start(&[]);
     node.register("a", "50");
-    let mut open: Vec<Program> = (0..64).map(|_| Program::connect(&node.socket())).collect();
-    let over = open.split_off(8);
+    // The connection that registered counts until it is closed.
+    let mut open: Vec<Client> = Vec::new();
+    node.wait_for("eight connections", || {
+        let mut client = node.client();
+        let taken_in = client.ask(&Request::Status {}).is_ok();
+        open.extend(taken_in.then_some(client));
+        open.len() == 8
+    });
+    let over: Vec<Program> = (0..56).map(|_| Program::connect(&node.socket())).collect();
     for mut program in over {
         assert_eq!(program.next(), Answer::HungUp);
     }
-    assert!(matches!(open[7].hello(), Answer::Welcome { .. }));
+    assert!(open.iter_mut().all(|client| client.ask(&Request::Status {}).is_ok()));
     drop(open);
     // All of them gone, there is room again.
-    node.wait_until("room for another connection", |_| {
+    node.wait_for("room for another connection", || {
         matches!(Program::connect(&node.socket()).hello(), Answer::Welcome { .. })
     });
 }
@@ -138,12 +146,19 @@ fn a_ledger_that_the_agent_did_not_make_is_not_taken() {
     program.acquire();
     let granted = program.granted();
     program.ledger().charge_anyway(0, 12345);
+    // Of the same name, length and seals, and mapped by the same process.
+    let forged = rustix::fs::memfd_create("gpupool-ledger", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&forged, ledger::FILE_LENGTH as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&forged, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+    let true_one = std::mem::replace(&mut program.descriptors[1], forged);
+    program.ledger().charge_anyway(0, 99);
+    drop(true_one);
     node.kill();
     node.start_again();
-    let forged = rustix::fs::memfd_create("forged", MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&forged, 1 << 20).unwrap();
     let mut back = Program::connect(&node.socket());
-    assert!(matches!(back.resume(&granted, 0, forged.as_fd()), Answer::Welcome { .. }));
-    // The true one was found among the process's own descriptors.
-    assert_eq!(node.status().leases[0].memory_used_bytes, Some(12345));
+    assert!(matches!(back.resume(&granted, 0), Answer::Welcome { .. }));
+    let counted = node.status().leases[0].memory_used_bytes;
+    // Only root may open a mapping; others don't find the true one any more, and take nothing in its place.
+    let expected = rustix::process::geteuid().is_root().then_some(12345);
+    assert_eq!(counted, expected);
 }

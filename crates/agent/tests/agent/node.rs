@@ -183,7 +183,7 @@ impl Node {
     }
 
     /// Waits until something holds that its status does not say.
-    pub(crate) fn wait_for(&self, what: &str, holds: impl Fn() -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds() {
             assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", self.log());

@@ -19,13 +19,14 @@ pub(crate) const MOST: usize = 253;
 pub(crate) struct Passed {
     pub(crate) kind: &'static str,
     /// Goes first: without it nothing is left to wait for.
-    _peer: Option<TcpStream>,
+    #[allow(dead_code, reason = "it is there, and reads nothing")]
+    peer: Option<TcpStream>,
     pub(crate) descriptor: OwnedFd,
 }
 
 /// One of each kind. `folder` is for the FIFO.
 pub(crate) fn kinds(folder: &Path) -> Vec<Passed> {
-    let plain = |kind, descriptor| Passed { kind, descriptor, _peer: None };
+    let plain = |kind, descriptor| Passed { kind, descriptor, peer: None };
     let fifo = folder.join("fifo");
     if !fifo.exists() {
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -47,11 +48,7 @@ pub(crate) fn kinds(folder: &Path) -> Vec<Passed> {
         self::lingering(Duration::from_hours(1)),
         plain("FIFO", fifo),
         plain("memory", memory),
-        Passed {
-            kind: "socket with a lingering one in its queue",
-            descriptor: outer,
-            _peer: lingering._peer,
-        },
+        Passed { kind: "socket with a lingering one in its queue", descriptor: outer, peer: lingering.peer },
     ]
 }
 
@@ -61,7 +58,7 @@ pub(crate) fn lingering(time: Duration) -> Passed {
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let chunk = [0; 1 << 16];
+    let chunk = vec![0; 1 << 16];
     let full = loop {
         if let Err(failure) = socket.write(&chunk) {
             break failure;
@@ -71,7 +68,7 @@ pub(crate) fn lingering(time: Duration) -> Passed {
     // It waits also where it does not block.
     socket.set_nonblocking(false).unwrap();
     rustix::net::sockopt::set_socket_linger(&socket, Some(time)).unwrap();
-    Passed { kind: "lingering socket", descriptor: socket.into(), _peer: Some(peer) }
+    Passed { kind: "lingering socket", descriptor: socket.into(), peer: Some(peer) }
 }
 
 /// Sends a packet with descriptors.
@@ -111,7 +108,7 @@ pub(crate) fn pass(program: &Program, packet: &[u8], passed: &Passed, copies: us
 #[test]
 fn closing_a_lingering_socket_takes_as_long_as_its_owner_chose() {
     let lingers = Duration::from_millis(600);
-    let Passed { descriptor, _peer, .. } = lingering(lingers);
+    let Passed { descriptor, peer: _peer, .. } = lingering(lingers);
     let begin = Instant::now();
     std::thread::spawn(move || drop(descriptor)).join().unwrap();
     assert!(begin.elapsed() >= lingers, "it closed at once: none of these tests means anything");
