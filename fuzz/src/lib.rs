@@ -11,6 +11,7 @@
 //! `fuzzing`. Nothing uses this room.
 
 mod code;
+mod descriptors;
 mod dumps;
 mod frames;
 mod journal;
@@ -20,6 +21,7 @@ mod quantities;
 mod choices;
 
 pub use code::{cubin, fatbin, ptx};
+pub use descriptors::descriptors;
 pub use dumps::dumps;
 pub use frames::{frames, messages};
 pub use journal::journal;
@@ -33,6 +35,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("cards", cards),
     ("cubin", cubin),
+    ("descriptors", descriptors),
     ("dumps", dumps),
     ("fatbin", fatbin),
     ("frames", frames),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gpupool_core::pool::{self, PodId, Policy, Qos};
 use gpupool_wire::CardUuid;
 use gpupool_wire::message::Hello;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::admin_api::{Reply, Request};
 use crate::core_limit::meter::Shares;
@@ -61,7 +61,14 @@ pub(crate) enum AgentEvent {
         /// Which connection.
         from: ConnectionId,
     },
-    /// A connection is over.
+    /// A connection is over: nothing more comes from it, and nothing can be sent there.
+    Over {
+        /// Which.
+        from: ConnectionId,
+        /// Told once the agent's end is not used any more, so that it can be closed.
+        let_go: oneshot::Sender<()>,
+    },
+    /// The agent's end of a connection that was over is closed, with all that lay unread in it.
     Closed {
         /// Which.
         from: ConnectionId,
@@ -86,6 +93,11 @@ pub(crate) enum AgentEvent {
         /// Its quality of service; `None`: as before.
         qos: Option<Qos>,
     },
+    /// Does the task still answer?
+    Alive {
+        /// Told at once.
+        answer: oneshot::Sender<()>,
+    },
     /// Somebody reads the metrics.
     Scrape {
         /// Where they go.
@@ -98,6 +110,8 @@ pub(crate) enum AgentEvent {
 pub(crate) struct Accepted {
     /// Its number.
     pub(crate) id: ConnectionId,
+    /// Taken by those of its pod's or user's connections that wait for room in the inbox.
+    pub(crate) turns: Arc<Semaphore>,
     /// The caller's pod, where nothing is known about it yet but its name.
     pub(crate) unheard_of: Option<PodId>,
     /// Whether the caller may ask what people ask: programs in a cluster's pods may not.

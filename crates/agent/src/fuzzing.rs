@@ -3,11 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use gpupool_wire::message::{self, MAX_FRAME};
-use tokio_seqpacket::UnixSeqpacket;
 
 use crate::journal::whole_records;
+use crate::packet_socket::{PacketSocket, Received};
 use crate::registry::Record;
-use crate::server::conversation::receive as receive_one;
 
 /// What was understood of a journal.
 #[derive(Debug)]
@@ -25,27 +24,20 @@ pub fn journal(content: &[u8]) -> Journal {
     Journal { records: records.iter().map(json).collect(), whole }
 }
 
-/// A packet that is a frame, and the descriptor that came with it.
-#[derive(Debug)]
-pub struct Received {
-    /// Its bytes.
-    pub packet: Vec<u8>,
-    /// The first of its descriptors.
-    pub descriptor: Option<OwnedFd>,
-}
-
-/// Receives from a connected socket until its other end hangs up or sends what is no frame.
-pub fn receive(socket: OwnedFd) -> Vec<Received> {
+/// Receives from a connected socket until its other end hangs up or sends what is no frame, and closes it; gives the
+/// frames.
+pub fn receive(socket: OwnedFd) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return all };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return all };
     runtime.block_on(async {
-        let Ok(socket) = UnixSeqpacket::try_from(socket) else { return };
+        let Ok(socket) = PacketSocket::of(socket) else { return };
         let mut packet = vec![0; MAX_FRAME];
-        while let Ok((length, descriptor)) = receive_one(&socket, &mut packet).await
+        while let Ok(Received::Packet(length)) = socket.receive(&mut packet).await
             && let Some(packet) = packet.get(..length).filter(|packet| message::decode(packet).is_ok())
         {
-            all.push(Received { packet: packet.to_vec(), descriptor });
+            all.push(packet.to_vec());
         }
+        socket.close().await;
     });
     all
 }

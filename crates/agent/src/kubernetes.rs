@@ -27,15 +27,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 pub use cdi::InstallError;
 pub use node::Terms;
 pub use plugin::KUBELET_DIRECTORY;
-use tracing::warn;
 
 use crate::event::AgentEvent;
 use crate::inquiry::{self, Inquiries};
 use crate::notice::Notice;
+use crate::worker::{NOBODY_LISTENS, Workers};
 use node::{Known, NodeWatch};
 use pod_watch::SharingPods;
 
@@ -102,7 +103,7 @@ pub(crate) fn check_journal(journal: &Path, socket: &Path) -> Result<(), Cluster
 #[derive(Debug)]
 pub(crate) struct Started {
     /// What the owners of pods shall be told.
-    pub(crate) notices: mpsc::UnboundedSender<Notice>,
+    pub(crate) notices: mpsc::Sender<Notice>,
     /// How the node's cards are.
     pub(crate) cards: watch::Sender<Vec<PoolCard>>,
     /// Where to ask for pods that nobody has told of yet.
@@ -115,6 +116,7 @@ pub(crate) async fn start(
     node: String,
     socket: &Path,
     task: mpsc::Sender<AgentEvent>,
+    workers: &Workers,
 ) -> Result<Started, ClusterError> {
     if socket.file_name().is_none_or(|name| name != SOCKET_NAME) {
         return Err(ClusterError::SocketName(socket.to_owned()));
@@ -128,12 +130,12 @@ pub(crate) async fn start(
     layout.install()?;
     let mut config = access(settings.kubeconfig.as_deref()).await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    let (notices, to_report) = mpsc::unbounded_channel();
+    let (notices, to_report) = mpsc::channel(report::QUEUE);
     let (cards, health) = watch::channel(Vec::new());
     let (inquiries, inbox) = inquiry::channel();
     let tasks = ClusterTasks { settings, node, config, task, health, to_report, inbox };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("kubernetes".to_owned()).spawn(move || runtime.block_on(tasks.run()))?;
+    workers.start("kubernetes", move || runtime.block_on(tasks.run()))?;
     Ok(Started { notices, cards, inquiries })
 }
 
@@ -144,49 +146,85 @@ struct ClusterTasks {
     config: Config,
     task: mpsc::Sender<AgentEvent>,
     health: watch::Receiver<Vec<PoolCard>>,
-    to_report: mpsc::UnboundedReceiver<Notice>,
+    to_report: mpsc::Receiver<Notice>,
     inbox: inquiry::Inbox,
 }
 
 impl ClusterTasks {
-    async fn run(mut self) {
+    /// Runs everything until a part of it ends; gives why.
+    async fn run(self) -> String {
         let client = match Client::try_from(self.config.clone()) {
             Ok(client) => client,
-            Err(failure) => return warn!("no client for the API server: {failure}"),
+            Err(failure) => return format!("no client for the API server: {}", outage::causes(&failure)),
         };
-        tokio::spawn(report::write(client.clone(), self.node.clone(), self.to_report));
-        tokio::spawn(self.inbox.answer(client.clone(), self.node.clone(), self.task.clone()));
-        // the pool's task says how the cards are as soon as it has taken up its journal.
+        let mut parts = JoinSet::new();
+        parts.spawn(report::write(client.clone(), self.node.clone(), self.to_report));
+        parts.spawn(self.inbox.answer(client.clone(), self.node.clone(), self.task.clone()));
+        let node = NodeTasks {
+            settings: self.settings,
+            node: self.node,
+            client,
+            task: self.task,
+            health: self.health,
+        };
+        parts.spawn(node.run());
+        until_one_ends(parts).await;
+        NOBODY_LISTENS.to_owned()
+    }
+}
+
+/// What follows the node and its pods, and serves the kubelet.
+struct NodeTasks {
+    settings: Settings,
+    node: String,
+    client: Client,
+    task: mpsc::Sender<AgentEvent>,
+    health: watch::Receiver<Vec<PoolCard>>,
+}
+
+impl NodeTasks {
+    async fn run(mut self) {
+        // The pool's task says how the cards are as soon as it has taken up its journal.
         if self.health.wait_for(|cards| !cards.is_empty()).await.is_err() {
             return;
         }
         let (policy, mut known) = watch::channel(Known::NotYet);
         let nodes = NodeWatch {
-            client: client.clone(),
+            client: self.client.clone(),
             name: self.node.clone(),
             terms: self.settings.terms,
             task: self.task.clone(),
             policy,
             cards: self.health.clone(),
         };
-        tokio::spawn(nodes.follow());
+        let mut parts = JoinSet::new();
+        parts.spawn(nodes.follow());
         // Who may be in the pool depends on the policy: pods come after it.
-        if known.wait_for(|known| *known != Known::NotYet).await.is_err() {
-            return;
+        if known.wait_for(|known| *known != Known::NotYet).await.is_ok() {
+            let seen = SharingPods::default();
+            let context = plugin::PluginContext {
+                kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
+                client: self.client.clone(),
+                node: self.node.clone(),
+                seen: seen.clone(),
+                policy: known,
+                cards: self.health,
+                task: self.task.clone(),
+                driver_device: self.settings.driver_device,
+            };
+            plugin::serve(&context, self.settings.whole_cards, &mut parts);
+            parts.spawn(pod_watch::follow(self.client, self.node, seen, self.task));
         }
-        let seen = SharingPods::default();
-        let context = plugin::PluginContext {
-            kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
-            client: client.clone(),
-            node: self.node.clone(),
-            seen: seen.clone(),
-            policy: known,
-            cards: self.health,
-            task: self.task.clone(),
-            driver_device: self.settings.driver_device,
-        };
-        plugin::serve(&context, self.settings.whole_cards);
-        pod_watch::follow(client, self.node, seen, self.task).await;
+        until_one_ends(parts).await;
+    }
+}
+
+/// Waits for the first that ends. A panic of it goes on here.
+async fn until_one_ends(mut parts: JoinSet<()>) {
+    if let Some(Err(failure)) = parts.join_next().await
+        && failure.is_panic()
+    {
+        std::panic::resume_unwind(failure.into_panic());
     }
 }
 

@@ -37,6 +37,7 @@ mod core_limit;
 mod identity;
 mod inquiry;
 mod notice;
+mod packet_socket;
 mod pages;
 mod peer;
 
@@ -49,8 +50,11 @@ mod pod;
 mod procfs;
 mod shared_memory;
 pub mod socket_path;
+mod worker;
 
 pub use journal::JournalError;
 pub use lock::LockError;
+pub use packet_socket::PassedDescriptors;
 pub use restart::RestartError;
 pub use server::{AgentError, Settings, serve};
+pub use worker::WorkerEnded;

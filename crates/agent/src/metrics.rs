@@ -4,6 +4,9 @@
 
 mod hold;
 mod page;
+mod scrapers;
+
+use std::net::SocketAddr;
 
 use gpupool_core::pool::{Millis, PodState, Policy};
 use prometheus_client::collector::Collector;
@@ -13,18 +16,45 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 
 use crate::admin_api::HoldStatus;
 use crate::admin_api::policy_name;
 use crate::pod::PodRef;
-
-pub(crate) use page::serve;
+use crate::worker::Workers;
 
 /// The namespace of all pods on a machine without a cluster.
 const NAMESPACE: &str = "default";
 
 /// Upper bounds of the waits' histogram, in seconds.
 const WAITS: [f64; 9] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0];
+
+/// Serves the page in a thread of its own, and says on which address. `scrape` is asked at a request, at most ten times
+/// a second; it gives `None` when the agent goes down.
+pub(crate) async fn serve<F, A>(
+    address: SocketAddr,
+    workers: &Workers,
+    scrape: F,
+) -> std::io::Result<SocketAddr>
+where
+    F: Fn() -> A + Send + Sync + 'static,
+    A: Future<Output = Option<Scrape>> + Send + 'static,
+{
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    // It goes to the other runtime.
+    let listener = listener.into_std()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    workers.start("metrics", move || {
+        runtime.block_on(async {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => scrapers::serve(listener, page::Page::new(scrape)).await,
+                Err(failure) => failure.to_string(),
+            }
+        })
+    })?;
+    Ok(address)
+}
 
 /// What is counted from the agent's start.
 #[derive(Debug, Clone)]

@@ -41,6 +41,7 @@ use crate::restart::Recovered;
 
 pub(crate) use cluster::Cluster;
 use connections::Connections;
+pub(crate) use connections::RESERVE;
 use ending::Stops;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
@@ -132,7 +133,8 @@ impl PoolTask {
                 let may_ask = self.cluster.is_none() || owner.is_none();
                 // The task that asked has ended when nobody listens; its connection is closed below then.
                 let id = self.connections.add(socket, user, held, owner);
-                let _ = accepted.send(id.map(|id| Accepted { id, unheard_of, may_ask }));
+                let taken_in = id.map(|(id, turns)| Accepted { id, turns, unheard_of, may_ask });
+                let _ = accepted.send(taken_in);
             }
             AgentEvent::Frame { from, frame, done } => {
                 self.frame(from, frame);
@@ -144,7 +146,12 @@ impl PoolTask {
             AgentEvent::Request { from, request, answer } => self.request(from, request, answer),
             AgentEvent::Watch { answer } => self.watch(answer),
             AgentEvent::Rubbish { from } => self.rubbish(from),
-            AgentEvent::Closed { from } => self.closed(from),
+            AgentEvent::Over { from, let_go } => {
+                self.over(from);
+                // Whoever closes it may be gone with the agent.
+                let _ = let_go.send(());
+            }
+            AgentEvent::Closed { from } => self.connections.closed(from),
             AgentEvent::Metered(shares) => self.metered(&shares),
             AgentEvent::Looked(observation) => self.observed(observation),
             AgentEvent::Pods(news) => self.pods_changed(news),
@@ -157,6 +164,11 @@ impl PoolTask {
                 return;
             }
             AgentEvent::Sharing { policy, qos } => self.sharing_changed(policy, qos),
+            AgentEvent::Alive { answer } => {
+                // Whoever asked may be gone.
+                let _ = answer.send(());
+                return;
+            }
             AgentEvent::Scrape { answer } => {
                 // The scraper may have hung up.
                 let _ = answer.send(self.scrape());

@@ -4,8 +4,10 @@
 //! which they come: however fast somebody talks, everybody else has their turn in between. Ends of processes come
 //! before everything else.
 
-pub(crate) mod conversation;
+mod conversation;
+mod watchdog;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,8 +18,8 @@ use gpupool_core::pool::{Config, Policy, Pool, Qos};
 use rustix::process::{Resource, Rlimit};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
-use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_seqpacket::UnixSeqpacket;
 use tracing::{info, warn};
 
 use crate::admin_api::policy_name;
@@ -34,19 +36,21 @@ use crate::journal::{Journal, JournalError};
 use crate::kubernetes::{self, ClusterError};
 use crate::lock::{Lock, LockError};
 use crate::metrics::{self, Scrape};
+use crate::packet_socket::{Listener, PassedDescriptors};
 use crate::peer::{self, HeldProcess};
-use crate::pool_task::{Cluster, PoolTask, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, RESERVE, TaskSettings};
 use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
 use crate::restart::{self, RestartError};
 use crate::socket_path::{SocketPathError, Surroundings};
 use crate::usage_audit::observe::{Ledgers, Observer};
+use crate::worker::{WorkerEnded, Workers};
 
-/// Messages that may wait for the pool's task.
-const INBOX: usize = 256;
+/// Messages that may wait for the pool's task: few, since whoever speaks next waits for all of them.
+const INBOX: usize = 64;
 
-/// Connections that the kernel keeps until the agent takes them.
-const BACKLOG: i32 = 1024;
+/// Connections that are being taken in at the same time.
+const ARRIVING: usize = 32;
 
 /// On a cluster's node without NVIDIA's driver: when it is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -80,6 +84,8 @@ pub struct Settings {
     pub device_metrics: bool,
     /// The machine's name in the metrics; in a cluster the node's.
     pub node: String,
+    /// What becomes of descriptors that are sent to the socket; an older kernel can't refuse them.
+    pub descriptors: PassedDescriptors,
     /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
     pub evict_unaccounted: bool,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
@@ -137,13 +143,14 @@ impl Settings {
         &self,
         socket: &Path,
         inbox: mpsc::Sender<AgentEvent>,
+        workers: &Workers,
     ) -> Result<Option<(Cluster, Inquiries)>, AgentError> {
         #[cfg(feature = "kubernetes")]
         if let Some(kubernetes) = self.kubernetes.clone() {
-            let started = kubernetes::start(kubernetes, self.node.clone(), socket, inbox).await?;
+            let started = kubernetes::start(kubernetes, self.node.clone(), socket, inbox, workers).await?;
             return Ok(Some((Cluster::new(started.notices, started.cards), started.inquiries)));
         }
-        let _ = (socket, inbox);
+        let _ = (socket, inbox, workers);
         Ok(None)
     }
 }
@@ -186,6 +193,9 @@ pub enum AgentError {
     #[cfg(feature = "kubernetes")]
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// A part of itself.
+    #[error(transparent)]
+    Worker(#[from] WorkerEnded),
     /// Something that every machine has.
     #[error("cannot {what}: {source}")]
     System {
@@ -211,25 +221,14 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let setting = settings.of_task(boot, most_connections);
     let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
-    let told = inbox.clone();
+    let (workers, fallen) = Workers::new();
     let ledgers = Ledgers::default();
-    Observer::new(watch, ledgers.clone())
-        .run(move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())
-        .map_err(system("start a thread"))?;
-    let told = inbox.clone();
-    let meter = Meter::start(&settings.source.nvml_library(), move |shares| {
-        told.blocking_send(AgentEvent::Metered(shares)).is_ok()
-    })
-    .map_err(system("start a thread"))?;
-    if let Some(address) = settings.metrics {
-        let task = inbox.clone();
-        let bound = metrics::serve(address, move || scrape(task.clone())).await;
-        let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
-        info!("metrics on http://{bound}/metrics");
-    }
+    let meter =
+        start_looking(&settings, &workers, watch, &ledgers, &inbox).map_err(system("start a thread"))?;
+    serve_metrics(&settings, &workers, &inbox).await?;
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let (cluster, inquiries) = settings.start_cluster(&socket, inbox.clone()).await?.unzip();
+    let (cluster, inquiries) = settings.start_cluster(&socket, inbox.clone(), &workers).await?.unzip();
     let qos = match &cluster {
         // What held before goes on holding until the API server says otherwise.
         Some(_) => {
@@ -243,14 +242,48 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         Some(cluster) => task.in_cluster(cluster),
         None => task,
     };
-    let listener = listen(&socket, settings.surroundings.user)
-        .map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
+    let listener =
+        listen(&socket, &settings).map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     info!("listening on {}", socket.display());
-    tokio::spawn(accept(listener, inbox, inquiries));
-    run_task(task, inputs, ended, stop).await;
+    watchdog::start(&workers, inbox.clone()).map_err(system("start a thread"))?;
+    let end = tokio::select! {
+        end = run_task(task, Inputs { events: inputs, ended, stop, fallen }) => end,
+        never = accept(listener, inbox, inquiries) => match never {},
+    };
     // Nobody else can have put another socket there while the lock is ours.
     let _ = std::fs::remove_file(&socket);
+    end?;
     info!("stopped; programs that hold cards go on");
+    Ok(())
+}
+
+/// Starts the threads that ask NVML.
+fn start_looking(
+    settings: &Settings,
+    workers: &Workers,
+    watch: Watch,
+    ledgers: &Ledgers,
+    inbox: &mpsc::Sender<AgentEvent>,
+) -> std::io::Result<Meter> {
+    let told = inbox.clone();
+    Observer::new(watch, ledgers.clone())
+        .run(workers, move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())?;
+    let told = inbox.clone();
+    Meter::start(&settings.source.nvml_library(), workers, move |shares| {
+        told.blocking_send(AgentEvent::Metered(shares)).is_ok()
+    })
+}
+
+async fn serve_metrics(
+    settings: &Settings,
+    workers: &Workers,
+    inbox: &mpsc::Sender<AgentEvent>,
+) -> Result<(), AgentError> {
+    let Some(address) = settings.metrics else { return Ok(()) };
+    let task = inbox.clone();
+    let bound = metrics::serve(address, workers, move || scrape(task.clone())).await;
+    let bound = bound.map_err(|source| AgentError::Metrics { address, source })?;
+    info!("metrics on http://{bound}/metrics");
     Ok(())
 }
 
@@ -300,38 +333,49 @@ async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
     }
 }
 
-async fn run_task(
-    mut task: PoolTask,
-    mut inputs: mpsc::Receiver<AgentEvent>,
-    mut ended: mpsc::UnboundedReceiver<ProcessKey>,
-    mut stop: mpsc::UnboundedReceiver<()>,
-) {
+/// What the pool's task is told, and by whom its time ends.
+struct Inputs {
+    events: mpsc::Receiver<AgentEvent>,
+    /// Processes that have ended.
+    ended: mpsc::UnboundedReceiver<ProcessKey>,
+    stop: mpsc::UnboundedReceiver<()>,
+    /// Threads of the agent that have ended.
+    fallen: mpsc::UnboundedReceiver<WorkerEnded>,
+}
+
+async fn run_task(mut task: PoolTask, from: Inputs) -> Result<(), WorkerEnded> {
+    let Inputs { mut events, mut ended, mut stop, mut fallen } = from;
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
+    let end = loop {
         let patience = Duration::from_millis(task.patience());
         tokio::select! {
             biased;
             Some(key) = ended.recv() => task.ended(key),
-            Some(()) = stop.recv() => break,
+            Some(()) = stop.recv() => break Ok(()),
+            Some(worker) = fallen.recv() => break Err(worker),
             _ = second.tick() => task.tick(true),
             () = tokio::time::sleep(patience) => task.tick(false),
-            Some(input) = inputs.recv() => task.handle(input),
-            else => break,
+            Some(event) = events.recv() => task.handle(event),
+            else => break Ok(()),
         }
-    }
+    };
     task.close();
+    end
 }
 
 async fn accept(
-    mut listener: UnixSeqpacketListener,
+    mut listener: Listener,
     inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
-) {
+) -> Infallible {
+    let arriving = Arc::new(Semaphore::new(ARRIVING));
     loop {
+        // Closed by nobody; the others wait in the kernel.
+        let place = Arc::clone(&arriving).acquire_owned().await.ok();
         match listener.accept().await {
             Ok(socket) => {
-                tokio::spawn(conversation::converse(Arc::new(socket), inbox.clone(), inquiries.clone()));
+                tokio::spawn(conversation::converse(socket, place, inbox.clone(), inquiries.clone()));
             }
             Err(failure) => {
                 // Out of descriptors, most likely: those who are here must end before others can come.
@@ -393,16 +437,16 @@ fn announce(settings: &Settings, cards: &Cards) {
     }
 }
 
-fn listen(socket: &Path, user: u32) -> std::io::Result<UnixSeqpacketListener> {
+fn listen(socket: &Path, settings: &Settings) -> std::io::Result<Listener> {
     match std::fs::remove_file(socket) {
         // Of an agent that was killed: the lock says that nobody listens there.
         Ok(()) => {}
         Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {}
         Err(failure) => return Err(failure),
     }
-    let listener = UnixSeqpacketListener::bind_with_backlog(socket, BACKLOG)?;
+    let listener = Listener::bind(socket, settings.descriptors)?;
     // Root's agent serves everybody on the machine; who belongs to which pod is not decided by the socket's mode.
-    let mode = if user == 0 { 0o666 } else { 0o600 };
+    let mode = if settings.surroundings.user == 0 { 0o666 } else { 0o600 };
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
@@ -417,7 +461,8 @@ fn raise_descriptor_limit() -> usize {
     };
     // Without a limit the kernel's own counts, which is a million.
     let descriptors = now.unwrap_or(1 << 20).saturating_sub(OWN_DESCRIPTORS);
-    usize::try_from(descriptors / PER_CONNECTION).unwrap_or(usize::MAX).max(16)
+    let connections = usize::try_from(descriptors / PER_CONNECTION).unwrap_or(usize::MAX);
+    connections.saturating_sub(RESERVE).max(16)
 }
 
 fn stop_signals() -> std::io::Result<mpsc::UnboundedReceiver<()>> {

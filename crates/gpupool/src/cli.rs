@@ -13,7 +13,8 @@ use crate::agent_socket;
 #[cfg(feature = "kubernetes")]
 use crate::commands::control;
 use crate::commands::{
-    agent, check_config, demo, explain, inventory, names, operands, probe_cards, run, status, stop,
+    agent, check_config, demo, explain, inventory, names, operands, probe_agent, probe_cards, run, status,
+    stop,
 };
 
 /// What the user typed.
@@ -56,6 +57,9 @@ enum Command {
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
     ProbeCards(probe_cards::Args),
+    /// Asks whether the agent answers; ends with 1 where it does not (liveness probes call this).
+    #[command(hide = true)]
+    ProbeAgent(probe_agent::Args),
 }
 
 /// What the program is called as a plugin of kubectl.
@@ -89,6 +93,7 @@ impl Cli {
             #[cfg(feature = "kubernetes")]
             Command::Control(args) => control::run(args),
             Command::ProbeCards(args) => probe_cards::run(&args),
+            Command::ProbeAgent(args) => probe_agent::run(&args),
         };
         outcome.unwrap_or_else(|failure| {
             // Nobody is left to tell when standard error is closed.

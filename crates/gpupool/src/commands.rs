@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod inventory;
 pub(crate) mod names;
 pub(crate) mod operands;
+pub(crate) mod probe_agent;
 pub(crate) mod probe_cards;
 pub(crate) mod run;
 pub(crate) mod status;

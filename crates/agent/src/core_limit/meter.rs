@@ -10,6 +10,7 @@ use gpupool_core::pool::CardUuid;
 use nvml_wrapper::Nvml;
 
 use super::controller::WINDOW;
+use crate::worker::{NOBODY_LISTENS, Workers};
 
 /// How often the cards are looked at.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -37,15 +38,17 @@ impl Meter {
     /// A meter on this NVML, telling `tell` for as long as that wants to hear more. Reads nothing yet.
     pub(crate) fn start(
         library: &Path,
+        workers: &Workers,
         tell: impl Fn(Vec<Shares>) -> bool + Send + 'static,
     ) -> std::io::Result<Self> {
         let (wishes, wanted) = channel();
         let library = library.to_owned();
-        std::thread::Builder::new().name("core-limit".to_owned()).spawn(move || {
-            // Without NVML the rates stay as they are. That it can be opened is known from the agent's start.
-            if let Ok(nvml) = Nvml::builder().lib_path(library.as_os_str()).init() {
+        workers.start("core-limit", move || match Nvml::builder().lib_path(library.as_os_str()).init() {
+            Ok(nvml) => {
                 read(&nvml, &wanted, tell);
+                NOBODY_LISTENS.to_owned()
             }
+            Err(failure) => format!("NVML cannot be opened: {failure}"),
         })?;
         Ok(Self { wishes, wished: BTreeSet::new() })
     }

@@ -19,6 +19,7 @@ use gpupool_core::sharing::names::{CORE_RESOURCE, EXCLUSIVE_RESOURCE, MEMORY_RES
 use kube::Client;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tonic::transport::Server;
 
 pub(super) use kubelet::Kubelet;
@@ -88,10 +89,10 @@ struct Plugin {
 }
 
 /// The plugins of a node that may share its cards; with `whole_cards` also the one for whole cards, while it does not.
-pub(super) fn serve(context: &PluginContext, whole_cards: bool) {
+pub(super) fn serve(context: &PluginContext, whole_cards: bool, parts: &mut JoinSet<()>) {
     let both = vec![context.driver_device.clone(), cdi::DEVICE.to_owned()];
-    let plugin = |resource, socket, advertises, gives| {
-        tokio::spawn(Plugin { resource, socket, advertises, gives, context: context.clone() }.run());
+    let mut plugin = |resource, socket, advertises, gives| {
+        parts.spawn(Plugin { resource, socket, advertises, gives, context: context.clone() }.run());
     };
     let shared = Advertises::Percentages;
     // Both give the same: the runtime adds a device once, whichever resource brought it.
@@ -132,7 +133,7 @@ impl Plugin {
         let server = tokio::spawn(self.answer(listener, told, stopped));
         let mut registered = None;
         let mut complained = false;
-        loop {
+        while !server.is_finished() {
             let birth = self.context.kubelet.birth();
             if registered.is_some() && (birth != registered || inode(&path) != ours) {
                 info!("the kubelet has started again: registering {} anew", self.resource);
@@ -159,6 +160,7 @@ impl Plugin {
             }
             self.next(&devices).await;
         }
+        let fell = server.is_finished();
         drop(devices);
         drop(stop);
         // The kubelet's connection ends with the stream; whoever else is connected is not waited for.
@@ -166,7 +168,7 @@ impl Plugin {
         if inode(&path) == ours {
             std::fs::remove_file(&path)?;
         }
-        Ok(())
+        if fell { Err(std::io::Error::other("its server has ended")) } else { Ok(()) }
     }
 
     /// Waits until there may be something to do.

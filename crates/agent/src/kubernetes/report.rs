@@ -1,13 +1,15 @@
 //! What happens to a pod is told where its owner looks: Events and conditions.
 //!
-//! Writes are made one after the other, each until it is done or can't be done any more. Nobody waits for them.
+//! The writes about a pod are made one after the other, each until it is done or can't be done any more; those about
+//! others go on beside them. Nobody waits for them.
+
+mod pending;
 
 use std::time::Duration;
 
 use gpupool_core::sharing::names::{
     ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
 };
-use gpupool_k8s::Backoff;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -15,110 +17,119 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::outage::causes;
 use crate::notice::Notice;
 use crate::pod::PodRef;
+use pending::Pending;
 
-/// Between the attempts of a write that the API server does not take.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// Notices that may wait for the reporter, which only takes them in.
+pub(super) const QUEUE: usize = 1024;
+
+/// Writes under way at the same time.
+const AT_ONCE: usize = 8;
+
+/// How long the API server may take for one.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(15);
 
 /// One thing to write about one pod.
 #[derive(Debug)]
 struct Report {
     pod: PodRef,
     condition: Option<Value>,
-    event: Option<(&'static str, String)>,
-    /// What sets its Event apart from others about the pod.
-    number: u128,
+    event: Option<Event>,
 }
 
-impl Notice {
-    fn reports(self, now: &str, number: u128) -> Vec<Report> {
+/// One write.
+#[derive(Debug, Clone)]
+enum Write {
+    Event(Box<Event>),
+    Condition { pod: PodRef, condition: Value },
+}
+
+impl Write {
+    fn is_event(&self) -> bool {
+        matches!(self, Self::Event(_))
+    }
+
+    /// Whether `older` need not be written any more once this is to be.
+    fn replaces(&self, older: &Self) -> bool {
+        let types = (self.condition("type"), older.condition("type"));
+        matches!(types, (Some(mine), Some(theirs)) if mine == theirs)
+    }
+
+    fn condition(&self, field: &str) -> Option<&str> {
         match self {
-            Self::Preempted { victim, beneficiary, at } => {
+            Self::Event(_) => None,
+            Self::Condition { condition, .. } => condition.get(field)?.as_str(),
+        }
+    }
+}
+
+/// What all that is reported at a moment has in common.
+struct Stamp<'a> {
+    node: &'a str,
+    now: Timestamp,
+}
+
+impl Stamp<'_> {
+    /// The page shows whole seconds, as Kubernetes writes all of its times.
+    fn written(&self) -> String {
+        self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    fn reports(&self, notice: Notice) -> Vec<Report> {
+        let number = u128::try_from(self.now.as_nanosecond()).unwrap_or_default();
+        match notice {
+            Notice::Preempted { victim, beneficiary, at } => {
                 let of_victim = format!("GPU is preempted by {}.", beneficiary.name);
                 let of_beneficiary = format!("GPU is preempted from {}.", victim.name);
                 // One may take its card from several: the victim tells these apart.
                 let of_both = u128::from(at.0) << 32 | u128::from(crc32fast::hash(victim.uid.as_bytes()));
                 vec![
-                    Report::reclaim(victim, PREEMPTED, of_victim, now, of_both),
-                    Report::reclaim(beneficiary, PREEMPT, of_beneficiary, now, of_both),
+                    self.reclaim(victim, PREEMPTED, of_victim, of_both),
+                    self.reclaim(beneficiary, PREEMPT, of_beneficiary, of_both),
                 ]
             }
-            Self::Rejected { pod, why } => vec![Report {
+            Notice::Rejected { pod, why } => vec![Report {
+                condition: Some(self.condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence)),
+                event: Some(self.event(&pod, REFUSED, why.sentence, number)),
                 pod,
-                condition: Some(condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence, now)),
-                event: Some((REFUSED, why.sentence)),
-                number,
             }],
-            Self::Admitted { pod } => {
+            Notice::Admitted { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
-                let condition = condition(ACCEPTED_CONDITION, "True", "Accepted", sentence, now);
-                vec![Report { pod, condition: Some(condition), event: None, number }]
+                let condition = self.condition(ACCEPTED_CONDITION, "True", "Accepted", sentence);
+                vec![Report { pod, condition: Some(condition), event: None }]
             }
-            Self::Found { pod, reason, sentence } => {
-                vec![Report { pod, condition: None, event: Some((reason, sentence)), number }]
-            }
-        }
-    }
-}
-
-impl Report {
-    fn reclaim(pod: PodRef, reason: &'static str, message: String, now: &str, number: u128) -> Self {
-        let condition = condition(RECLAIM_CONDITION, "True", reason, &message, now);
-        Self { pod, condition: Some(condition), event: Some((reason, message)), number }
-    }
-}
-
-fn condition(type_: &str, status: &str, reason: &str, message: &str, now: &str) -> Value {
-    json!({
-        "type": type_, "status": status, "reason": reason, "message": message,
-        "lastProbeTime": now, "lastTransitionTime": now,
-    })
-}
-
-/// Writes what comes, until the agent goes down.
-pub(super) async fn write(client: Client, node: String, mut notices: mpsc::UnboundedReceiver<Notice>) {
-    let reporter = Reporter { client, node };
-    while let Some(notice) = notices.recv().await {
-        // The page shows whole seconds, as Kubernetes writes all of its times.
-        let now = Timestamp::now();
-        let written = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let number = u128::try_from(now.as_nanosecond()).unwrap_or_default();
-        for report in notice.reports(&written, number) {
-            if let Some((reason, message)) = &report.event {
-                let event = reporter.event_of(&report, reason, message, now);
-                reporter.event(&report.pod, &event).await;
-            }
-            if let Some(condition) = &report.condition {
-                reporter.condition(&report.pod, condition).await;
+            Notice::Found { pod, reason, sentence } => {
+                let event = self.event(&pod, reason, sentence, number);
+                vec![Report { pod, condition: None, event: Some(event) }]
             }
         }
     }
-}
 
-struct Reporter {
-    client: Client,
-    node: String,
-}
+    fn reclaim(&self, pod: PodRef, reason: &'static str, message: String, number: u128) -> Report {
+        let condition = Some(self.condition(RECLAIM_CONDITION, "True", reason, &message));
+        Report { condition, event: Some(self.event(&pod, reason, message, number)), pod }
+    }
 
-impl Reporter {
-    async fn event(&self, pod: &PodRef, event: &Event) {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &pod.namespace);
-        self.until_done(pod, "write an Event about", || async {
-            events.create(&PostParams::default(), event).await.map(drop)
+    fn condition(&self, type_: &str, status: &str, reason: &str, message: &str) -> Value {
+        let now = self.written();
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": message,
+            "lastProbeTime": now, "lastTransitionTime": now,
         })
-        .await;
     }
 
-    fn event_of(&self, report: &Report, reason: &str, message: &str, now: Timestamp) -> Event {
-        let pod = &report.pod;
+    /// `number` sets it apart from others about the pod.
+    fn event(&self, pod: &PodRef, reason: &str, message: String, number: u128) -> Event {
         Event {
             metadata: ObjectMeta {
                 // The same name when the write is repeated, because its answer was lost: no second Event.
-                name: Some(format!("{}.{:x}", pod.name, report.number)),
+                name: Some(format!("{}.{:x}", pod.name, number)),
                 namespace: Some(pod.namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -132,54 +143,111 @@ impl Reporter {
             },
             type_: Some("Warning".to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(message.to_owned()),
+            message: Some(message),
             source: Some(EventSource {
                 component: Some(EVENT_SOURCE.to_owned()),
-                host: Some(self.node.clone()),
+                host: Some(self.node.to_owned()),
             }),
             reporting_component: Some(EVENT_SOURCE.to_owned()),
-            reporting_instance: Some(self.node.clone()),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
+            reporting_instance: Some(self.node.to_owned()),
+            first_timestamp: Some(Time(self.now)),
+            last_timestamp: Some(Time(self.now)),
             count: Some(1),
             ..Event::default()
         }
     }
+}
 
-    async fn condition(&self, pod: &PodRef, condition: &Value) {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        // With the UID the write is refused when another pod has the name by now.
-        let patch = json!({
-            "metadata": {"uid": pod.uid},
-            "status": {"conditions": [condition]},
-        });
-        self.until_done(pod, "write a condition of", || async {
-            let params = PatchParams::default();
-            pods.patch_status(&pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
-        })
-        .await;
+impl Report {
+    /// In this order.
+    fn writes(self) -> impl Iterator<Item = Write> {
+        let Self { pod, condition, event } = self;
+        let event = event.map(|event| Write::Event(Box::new(event)));
+        event.into_iter().chain(condition.map(|condition| Write::Condition { pod, condition }))
     }
+}
 
-    /// Tries until the API server has taken it, or says that it never will.
-    async fn until_done<F: Future<Output = Result<(), Error>>>(
-        &self,
-        pod: &PodRef,
-        what: &str,
-        mut attempt: impl FnMut() -> F,
-    ) {
-        for failures in 1_u32.. {
-            match attempt().await {
-                Ok(()) => return,
-                Err(Error::Api(status)) if is_final(status.code) => {
-                    // 409: written before, or another pod by now. 404: the pod has gone.
-                    if !matches!(status.code, 404 | 409) {
-                        warn!("cannot {what} {pod}: {}", status.message);
+/// Writes what comes, until the agent goes down.
+pub(super) async fn write(client: Client, node: String, mut notices: mpsc::Receiver<Notice>) {
+    let (mut pending, mut attempts) = (Pending::default(), JoinSet::new());
+    loop {
+        while attempts.len() < AT_ONCE
+            && let Some((uid, write)) = pending.take(Instant::now())
+        {
+            let client = client.clone();
+            attempts.spawn(async move {
+                let outcome = attempt(&client, &write).await;
+                (uid, write, outcome)
+            });
+        }
+        let next = pending.next_time().filter(|_| attempts.len() < AT_ONCE);
+        tokio::select! {
+            Some(ended) = attempts.join_next() => match ended {
+                Ok((uid, _, Outcome::Done)) => pending.done(&uid, Instant::now()),
+                Ok((uid, write, Outcome::Again)) => pending.failed(&uid, write, Instant::now()),
+                Err(failure) => std::panic::resume_unwind(failure.into_panic()),
+            },
+            notice = notices.recv() => {
+                let Some(notice) = notice else { return };
+                for report in (Stamp { node: &node, now: Timestamp::now() }).reports(notice) {
+                    if let Some(uid) = pending.add(report, Instant::now()) {
+                        warn!("too many pods wait to be told something; the one with UID {uid} is not told");
                     }
-                    return;
                 }
-                Err(failure) => warn!("cannot {what} {pod}: {}; trying again", causes(&failure)),
             }
-            tokio::time::sleep(BACKOFF.delay(failures)).await;
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+    }
+}
+
+/// How an attempt went.
+enum Outcome {
+    /// Written, or never to be.
+    Done,
+    /// The API server may take it later.
+    Again,
+}
+
+async fn attempt(client: &Client, write: &Write) -> Outcome {
+    let (what, pod) = match write {
+        Write::Event(event) => {
+            let of = |text: &Option<String>| text.clone().unwrap_or_default();
+            let pod = &event.involved_object;
+            ("write an Event about", format!("{}/{}", of(&pod.namespace), of(&pod.name)))
+        }
+        Write::Condition { pod, .. } => ("write a condition of", pod.to_string()),
+    };
+    let failure = match tokio::time::timeout(WRITTEN_WITHIN, send(client, write)).await {
+        Ok(Ok(())) => return Outcome::Done,
+        Ok(Err(Error::Api(status))) if is_final(status.code) => {
+            // 409: written before, or another pod by now. 404: the pod has gone.
+            if !matches!(status.code, 404 | 409) {
+                warn!("cannot {what} {pod}: {}", status.message);
+            }
+            return Outcome::Done;
+        }
+        Ok(Err(failure)) => causes(&failure),
+        Err(_) => "the API server does not answer".to_owned(),
+    };
+    warn!("cannot {what} {pod}: {failure}; trying again");
+    Outcome::Again
+}
+
+async fn send(client: &Client, write: &Write) -> Result<(), Error> {
+    match write {
+        Write::Event(event) => {
+            let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+            let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+            events.create(&PostParams::default(), event).await.map(drop)
+        }
+        Write::Condition { pod, condition } => {
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
+            // With the UID the write is refused when another pod has the name by now.
+            let patch = json!({
+                "metadata": {"uid": pod.uid},
+                "status": {"conditions": [condition]},
+            });
+            pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(&patch)).await.map(drop)
         }
     }
 }
@@ -192,15 +260,49 @@ fn is_final(code: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::Rejection;
+
+    fn stamped(notice: Notice) -> Vec<Report> {
+        Stamp { node: "node", now: Timestamp::UNIX_EPOCH }.reports(notice)
+    }
+
+    fn pod(uid: &str) -> PodRef {
+        PodRef { namespace: "team".to_owned(), name: "train".to_owned(), uid: uid.to_owned() }
+    }
+
+    /// A report with a condition alone.
+    pub(super) fn accepted(uid: &str) -> Report {
+        stamped(Notice::Admitted { pod: pod(uid) }).remove(0)
+    }
+
+    /// A report with an Event and a condition.
+    pub(super) fn refused(uid: &str, number: u32) -> Report {
+        let why = Rejection { reason: "Invalid", sentence: format!("reason {number}") };
+        stamped(Notice::Rejected { pod: pod(uid), why }).remove(0)
+    }
+
+    impl Write {
+        pub(super) fn status(&self) -> Option<&str> {
+            self.condition("status")
+        }
+    }
 
     #[test]
     fn what_the_check_finds_is_an_event_and_no_condition() {
-        let pod = PodRef { namespace: "team".to_owned(), name: "train".to_owned(), uid: "1".to_owned() };
         let sentence = "team/train takes 300 MiB of a card and holds no lease".to_owned();
-        let notice = Notice::Found { pod, reason: "GPUShareEvicted", sentence: sentence.clone() };
-        let reports = notice.reports("2026-01-01T00:00:00Z", 1);
+        let notice = Notice::Found { pod: pod("1"), reason: "GPUShareEvicted", sentence: sentence.clone() };
+        let reports = stamped(notice);
         assert_eq!(reports.len(), 1);
         assert_eq!(reports[0].condition, None);
-        assert_eq!(reports[0].event, Some(("GPUShareEvicted", sentence)));
+        let event = reports[0].event.clone().unwrap();
+        assert_eq!(event.reason.as_deref(), Some("GPUShareEvicted"));
+        assert_eq!(event.message, Some(sentence));
+        assert_eq!(event.metadata.name.as_deref(), Some("train.0"));
+    }
+
+    #[test]
+    fn only_the_writes_own_fault_ends_it() {
+        assert!([400, 403, 404, 409, 422].into_iter().all(is_final));
+        assert!(![429, 500, 502, 503, 504].into_iter().any(is_final));
     }
 }

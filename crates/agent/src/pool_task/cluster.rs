@@ -13,6 +13,7 @@ use gpupool_core::pool::{
     CardUuid, Config, Ending, Event, PodId, PodSpec, Policy, Pool, Qos, TerminationReason, Timestamp,
 };
 use gpupool_core::sharing::PoolCard;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -26,7 +27,7 @@ use crate::registry::{PodEntry, Record};
 /// What the task keeps of the cluster around it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    notices: mpsc::UnboundedSender<Notice>,
+    notices: mpsc::Sender<Notice>,
     cards: watch::Sender<Vec<PoolCard>>,
     /// How the node's cards are shared; `None`: not at all, or not known yet.
     policy: Option<Policy>,
@@ -42,13 +43,15 @@ struct Outside {
 
 impl Cluster {
     /// Notices and the cards' health go to these ends.
-    pub(crate) fn new(notices: mpsc::UnboundedSender<Notice>, cards: watch::Sender<Vec<PoolCard>>) -> Self {
+    pub(crate) fn new(notices: mpsc::Sender<Notice>, cards: watch::Sender<Vec<PoolCard>>) -> Self {
         Self { notices, cards, policy: None, outside: BTreeMap::new() }
     }
 
-    /// Hands a notice over. The other end is there as long as the agent is.
+    /// Hands a notice over, and waits for nobody. The other end takes in at once whatever comes, as long as it lives.
     pub(super) fn tell(&self, notice: Notice) {
-        let _ = self.notices.send(notice);
+        if let Err(TrySendError::Full(notice)) = self.notices.try_send(notice) {
+            warn!("the cluster is not told: {notice:?}");
+        }
     }
 }
 

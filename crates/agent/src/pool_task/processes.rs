@@ -341,8 +341,8 @@ impl PoolTask {
     }
 
     /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.
-    pub(super) fn closed(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.remove(id) else { return };
+    pub(super) fn over(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.over(id) else { return };
         let waits =
             self.registry.process(connection.key).is_some_and(|process| process.using == CardUse::Waiting);
         let confirm_by = waits.then(|| self.now() + CONFIRM_WITHIN);

@@ -2,68 +2,79 @@
 //!
 //! Everything that comes is hostile until it has been read. Rubbish ends the conversation; nothing ends the agent.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpupool_core::pool::PodId;
 use gpupool_wire::message::{self, MAX_FRAME, Message};
-use tokio::sync::{mpsc, oneshot};
-use tokio_seqpacket::UnixSeqpacket;
-use tokio_seqpacket::ancillary::OwnedAncillaryMessage;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::admin_api::{
     self, Assembler, Fragment, LONGEST_REQUEST, RefusalReason, RefusedReply, Reply, Request,
 };
-use crate::event::{AgentEvent, ConnectionId, Frame};
+use crate::event::{Accepted, AgentEvent, ConnectionId, Frame};
 use crate::inquiry::Inquiries;
-
-/// Room for a header and more descriptors than anybody has a reason to send. What does not fit is closed unseen.
-const ANCILLARY: usize = 64;
+use crate::packet_socket::{PacketSocket, Received};
 
 /// Why a conversation ends.
 #[derive(Debug)]
-pub(crate) enum End {
+enum End {
     /// The other end hung up, or the agent goes down.
     Over,
     /// It sent something that is no message.
     Rubbish,
 }
 
-/// Holds a conversation to its end.
+/// Holds a conversation to its end, and closes its connection. It has its `place` until it is taken in.
 pub(super) async fn converse(
-    socket: Arc<UnixSeqpacket>,
+    socket: PacketSocket,
+    place: Option<OwnedSemaphorePermit>,
     inbox: mpsc::Sender<AgentEvent>,
     inquiries: Option<Inquiries>,
 ) {
-    // A caller that can't be known has ended, or is outside the agent's view: either way there is nobody to serve.
-    let Ok((user, held)) = super::introduce(&socket) else { return };
-    let (accepted, id) = oneshot::channel();
-    let connected =
-        AgentEvent::Connected { socket: Arc::clone(&socket) as _, user, held: Box::new(held), accepted };
-    if inbox.send(connected).await.is_err() {
-        return;
-    }
-    let Ok(Some(accepted)) = id.await else { return };
+    let accepted = be_accepted(&socket, &inbox).await;
+    // Another may come in its place.
+    drop(place);
+    let Some(accepted) = accepted else { return socket.close().await };
     let from = accepted.id;
     let mut conversation = Conversation {
         socket,
         inbox,
         from,
+        turns: accepted.turns,
         may_ask: accepted.may_ask,
         inquiry: accepted.unheard_of.zip(inquiries),
         request: Assembler::default(),
     };
-    if let Err(End::Rubbish) = conversation.run().await {
-        // The inbox is closed when the agent goes down.
-        let _ = conversation.inbox.send(AgentEvent::Rubbish { from }).await;
+    let end = conversation.run().await;
+    let Conversation { socket, inbox, .. } = conversation;
+    // The inbox is closed when the agent goes down.
+    if let Err(End::Rubbish) = end {
+        let _ = inbox.send(AgentEvent::Rubbish { from }).await;
     }
-    let _ = conversation.inbox.send(AgentEvent::Closed { from }).await;
+    let (let_go, gone) = oneshot::channel();
+    let _ = inbox.send(AgentEvent::Over { from, let_go }).await;
+    let _ = gone.await;
+    socket.close().await;
+    let _ = inbox.send(AgentEvent::Closed { from }).await;
+}
+
+/// Tells the pool's task who has come; nothing when it does not take the connection in.
+async fn be_accepted(socket: &PacketSocket, inbox: &mpsc::Sender<AgentEvent>) -> Option<Accepted> {
+    let socket = socket.shared();
+    // A caller that can't be known has ended, or is outside the agent's view: either way there is nobody to serve.
+    let (user, held) = super::introduce(&socket).ok()?;
+    let (accepted, answer) = oneshot::channel();
+    let connected = AgentEvent::Connected { socket, user, held: Box::new(held), accepted };
+    inbox.send(connected).await.ok()?;
+    answer.await.ok()?
 }
 
 struct Conversation {
-    socket: Arc<UnixSeqpacket>,
+    socket: PacketSocket,
     inbox: mpsc::Sender<AgentEvent>,
     from: ConnectionId,
+    /// How many of its pod's or user's connections may stand in line at the inbox.
+    turns: Arc<Semaphore>,
     /// Whether people's requests are answered here.
     may_ask: bool,
     /// The caller's pod, and where to ask for it, where nothing is known about it.
@@ -75,8 +86,11 @@ impl Conversation {
     async fn run(&mut self) -> Result<(), End> {
         let mut packet = vec![0; MAX_FRAME];
         loop {
-            // Nothing that a program could hand over is of any use here.
-            let (length, _) = receive(&self.socket, &mut packet).await?;
+            let length = match self.socket.receive(&mut packet).await {
+                Ok(Received::Packet(length)) => length,
+                Ok(Received::Rubbish) => return Err(End::Rubbish),
+                Ok(Received::HungUp) | Err(_) => return Err(End::Over),
+            };
             let message =
                 message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
             match message {
@@ -149,36 +163,16 @@ impl Conversation {
     }
 
     async fn send(&self, packets: &[Vec<u8>]) -> Result<(), End> {
+        let socket = self.socket.shared();
         for packet in packets {
-            self.socket.send(packet).await.map_err(|_| End::Over)?;
+            socket.send(packet).await.map_err(|_| End::Over)?;
         }
         Ok(())
     }
 
     async fn tell(&self, event: AgentEvent) -> Result<(), End> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await.map_err(|_| End::Over)?;
         self.inbox.send(event).await.map_err(|_| End::Over)
-    }
-}
-
-/// The next packet, with the first descriptor that came with it; others are closed.
-pub(crate) async fn receive(
-    socket: &UnixSeqpacket,
-    packet: &mut [u8],
-) -> Result<(usize, Option<OwnedFd>), End> {
-    let mut ancillary = [0; ANCILLARY];
-    let received = socket.recv_with_ancillary(packet, &mut ancillary).await;
-    let (info, ancillary) = received.map_err(|_| End::Over)?;
-    let mut descriptor = None;
-    for message in ancillary.into_messages() {
-        if let OwnedAncillaryMessage::FileDescriptors(descriptors) = message {
-            for other in descriptors {
-                descriptor.get_or_insert(other);
-            }
-        }
-    }
-    match info.bytes_read() {
-        0 => Err(End::Over),
-        _ if info.truncated() => Err(End::Rubbish),
-        length => Ok((length, descriptor)),
     }
 }

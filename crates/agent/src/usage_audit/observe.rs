@@ -17,6 +17,7 @@ use crate::cards::watch::{Look, Watch};
 use crate::pages::LedgerFile;
 use crate::peer::HeldProcess;
 use crate::procfs::{Proc, ProcessKey};
+use crate::worker::{NOBODY_LISTENS, Workers};
 
 /// How often the cards are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -88,13 +89,17 @@ impl Observer {
 
     /// Looks once a second for as long as `tell` wants to hear more, from a thread of its own: a card that hangs may
     /// keep a question waiting for long, and must not keep the pool waiting.
-    pub(crate) fn run(mut self, tell: impl Fn(Observation) -> bool + Send + 'static) -> std::io::Result<()> {
-        let looking = move || {
+    pub(crate) fn run(
+        mut self,
+        workers: &Workers,
+        tell: impl Fn(Observation) -> bool + Send + 'static,
+    ) -> std::io::Result<()> {
+        workers.start("cards", move || {
             while tell(self.observe()) {
                 std::thread::sleep(PERIOD);
             }
-        };
-        std::thread::Builder::new().name("cards".to_owned()).spawn(looking).map(drop)
+            NOBODY_LISTENS.to_owned()
+        })
     }
 
     fn observe(&mut self) -> Observation {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpupool_agent::admin_api::client::Client;
 use gpupool_agent::admin_api::{RefusalReason, Reply, Request};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger;
@@ -76,15 +77,22 @@ fn requests_that_are_none_are_refused_with_what_is_wrong() {
 fn one_process_can_hold_only_a_few_connections() {
     let node = Node::start(&[]);
     node.register("a", "50");
-    let mut open: Vec<Program> = (0..64).map(|_| Program::connect(&node.socket())).collect();
-    let over = open.split_off(8);
+    // The connection that registered counts until it is closed.
+    let mut open: Vec<Client> = Vec::new();
+    node.wait_for("eight connections", || {
+        let mut client = node.client();
+        let taken_in = client.ask(&Request::Status {}).is_ok();
+        open.extend(taken_in.then_some(client));
+        open.len() == 8
+    });
+    let over: Vec<Program> = (0..56).map(|_| Program::connect(&node.socket())).collect();
     for mut program in over {
         assert_eq!(program.next(), Answer::HungUp);
     }
-    assert!(matches!(open[7].hello(), Answer::Welcome { .. }));
+    assert!(open.iter_mut().all(|client| client.ask(&Request::Status {}).is_ok()));
     drop(open);
     // All of them gone, there is room again.
-    node.wait_until("room for another connection", |_| {
+    node.wait_for("room for another connection", || {
         matches!(Program::connect(&node.socket()).hello(), Answer::Welcome { .. })
     });
 }

@@ -11,9 +11,13 @@
     reason = "this is all test code, its helpers included"
 )]
 
+mod answering;
 mod core_limit;
+mod descriptors;
 mod hostile;
 mod journal;
 mod leases;
 mod node;
+mod passed;
 mod program;
+mod scrapers;

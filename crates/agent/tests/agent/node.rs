@@ -1,12 +1,15 @@
 //! An agent under test.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use gpupool_agent::admin_api::client::Client;
 use gpupool_agent::admin_api::{Register, Reply, Request, Status};
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 /// How long anything may take before a test gives up. Generous: nothing here measures speed.
@@ -21,11 +24,20 @@ pub(crate) struct Node {
 impl Node {
     /// An agent on two small simulated cards.
     pub(crate) fn start(options: &[&str]) -> Self {
-        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
-        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        let mut node = Self { agent: start(folder.path(), &options), options, folder };
+        let mut node = Self::begin(options);
         node.wait_for_answer();
         node
+    }
+
+    /// The same, without waiting until it listens.
+    pub(crate) fn begin(options: &[&str]) -> Self {
+        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        Self { agent: start(folder.path(), &options), options, folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -51,6 +63,88 @@ impl Node {
     pub(crate) fn start_again(&mut self) {
         self.agent = start(self.folder.path(), &self.options);
         self.wait_for_answer();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.agent.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops the whole agent where it is.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        // Every thread has stopped once the process shows it.
+        self.wait_for("the agent to stop", || {
+            let threads = std::fs::read_dir(self.proc("task")).unwrap().map(|thread| thread.unwrap().path());
+            threads.map(|thread| std::fs::read_to_string(thread.join("stat")).unwrap_or_default()).all(
+                |stat| {
+                    stat.rsplit(')')
+                        .next()
+                        .is_none_or(|rest| rest.trim_start().starts_with('T') || rest.is_empty())
+                },
+            )
+        });
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Tells it to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.agent.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the agent does not end\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn proc(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.agent.id()))
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(self.proc("fd")).unwrap().count()
+    }
+
+    /// The memory that it takes.
+    pub(crate) fn resident_bytes(&self) -> usize {
+        let status = std::fs::read_to_string(self.proc("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    /// Where its metrics are, with `--metrics-address`.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        let log = self.log();
+        let (_, rest) = log.split_once("metrics on http://").unwrap();
+        rest.split_once("/metrics").unwrap().0.parse().unwrap()
+    }
+
+    /// Asks for the status so many times; the longest that an answer took.
+    pub(crate) fn slowest_answer(&self, times: usize) -> Duration {
+        let (answered, answers) = channel();
+        let socket = self.socket();
+        std::thread::spawn(move || {
+            for _ in 0..times {
+                let begin = Instant::now();
+                // Others may have taken all of this user's connections: that is an answer as well.
+                let reply = Client::connect(&socket).and_then(|mut agent| agent.ask(&Request::Status {}));
+                let _ = answered.send((begin.elapsed(), reply.map(drop)));
+            }
+        });
+        let answer = || answers.recv_timeout(PATIENCE).expect("the agent does not answer any more");
+        (0..times).map(|_| answer().0).max().unwrap_or_default()
     }
 
     pub(crate) fn log(&self) -> String {
@@ -84,6 +178,15 @@ impl Node {
                 return status;
             }
             assert!(Instant::now() < deadline, "waited in vain for {what}: {status:#?}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until something holds that its status does not say.
+    pub(crate) fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -92,6 +92,11 @@ impl Program {
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(packet)], &mut ancillary, flags).is_ok()
     }
 
+    /// Its end of the connection.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// Whether an answer waits to be read.
     pub(crate) fn has_answer(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];

@@ -4,6 +4,7 @@
 mod cluster;
 mod log_lines;
 
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use clap::ValueEnum;
 use gpupool_agent::admin_api::SimulatedDriver;
 use gpupool_agent::cards::Source;
 use gpupool_agent::socket_path::Surroundings;
-use gpupool_agent::{Settings, serve};
+use gpupool_agent::{PassedDescriptors, Settings, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
 use crate::agent_socket::SOCKET_HELP;
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     /// counting it; without this it is only reported
     #[arg(long)]
     evict_unaccounted: bool,
+    /// Lets descriptors arrive on the socket, as kernels before Linux 6.16 do: for tests of what follows
+    #[arg(long, hide = true)]
+    descriptors_arrive: bool,
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
     cluster: cluster::Args,
@@ -140,9 +144,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         metrics: args.metrics.metrics_address,
         device_metrics: !args.metrics.no_device_metrics,
         node: args.node_name.unwrap_or_else(host_name),
+        descriptors: if args.descriptors_arrive {
+            PassedDescriptors::MayArrive
+        } else {
+            PassedDescriptors::Refused
+        },
         evict_unaccounted: args.evict_unaccounted,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // What is open at the end is closed by the kernel with the process, which waits for no stranger's descriptors.
+    let runtime = ManuallyDrop::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     runtime.block_on(serve(settings))?;
     Ok(ExitCode::SUCCESS)
 }

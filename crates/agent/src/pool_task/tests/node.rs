@@ -59,8 +59,7 @@ impl Node {
         self.task = start(&self.machine);
         if self.clustered {
             let blank = std::mem::replace(&mut self.task, start(&Machine::default()));
-            self.task =
-                blank.in_cluster(Cluster::new(mpsc::unbounded_channel().0, watch::channel(Vec::new()).0));
+            self.task = blank.in_cluster(Cluster::new(mpsc::channel(1).0, watch::channel(Vec::new()).0));
             self.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
         }
     }
@@ -161,6 +160,9 @@ impl Node {
     pub(super) fn hang_up(&mut self, caller: ProcessKey) {
         if let Some(line) = self.lines.remove(&caller) {
             line.socket.cut();
+            let (let_go, mut gone) = oneshot::channel();
+            self.task.handle(AgentEvent::Over { from: line.id, let_go });
+            gone.try_recv().expect("a connection that is over is let go at once");
             self.task.handle(AgentEvent::Closed { from: line.id });
         }
     }

@@ -1,0 +1,128 @@
+//! Strangers pass descriptors, whose closing can take as long as they like: the agent takes none, and nobody waits for
+//! one of them to be closed. On a kernel that can refuse them for the agent, and as on an older one.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use gpupool_wire::NO_CARD;
+use gpupool_wire::message::{Acquire, Hello};
+use rustix::io::Errno;
+use zerocopy::IntoBytes as _;
+
+use crate::node::Node;
+use crate::passed::{self, MOST, Passed, kernel_can_refuse, kinds, lingering, pass};
+use crate::program::{Answer, Program};
+
+/// Lets descriptors arrive as on an older kernel.
+const ARRIVE: &[&str] = &["--descriptors-arrive"];
+
+#[test]
+fn the_kernel_refuses_descriptors_for_the_agent_before_it_has_even_accepted() {
+    if !kernel_can_refuse() {
+        println!("not tried: this kernel cannot refuse descriptors");
+        return;
+    }
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let passed = lingering(Duration::from_hours(1));
+    node.freeze();
+    let mut program = Program::connect(&node.socket());
+    let hello = Hello::fresh(NO_CARD);
+    let refused = Err(Errno::PERM);
+    assert_eq!(passed::send(program.socket(), hello.as_bytes(), &[passed.descriptor.as_fd()]), refused);
+    node.thaw();
+    assert!(matches!(program.hello(), Answer::Welcome { .. }), "the connection goes on");
+    assert_eq!(passed::send(program.socket(), hello.as_bytes(), &[passed.descriptor.as_fd()]), refused);
+    program.acquire();
+    program.granted();
+}
+
+#[test]
+fn a_packet_with_a_descriptor_ends_its_connection_and_no_other() {
+    let node = Node::start(ARRIVE);
+    node.register("a", "50");
+    let mut other = Program::welcomed(&node.socket());
+    for passed in kinds(node.folder()) {
+        let mut program = Program::connect(&node.socket());
+        pass(&program, Hello::fresh(NO_CARD).as_bytes(), &passed, 1, 1);
+        assert_eq!(program.next(), Answer::HungUp, "{}", passed.kind);
+    }
+    other.acquire();
+    other.granted();
+}
+
+#[test]
+fn what_strangers_pass_is_closed_and_holds_up_nobody() {
+    for options in [&[][..], ARRIVE] {
+        let node = Node::start(options);
+        node.register("a", "50");
+        let kinds = kinds(node.folder());
+        node.status();
+        let before = node.descriptors();
+        let control = node.slowest_answer(50);
+        for passed in &kinds {
+            println!("{options:?}, {}", passed.kind);
+            beside_hello(&node, passed);
+            unread(&node, passed);
+            over_the_limit(&node, passed);
+            let slowest = node.slowest_answer(50);
+            let limit = Duration::from_millis(100) + 10 * control;
+            assert!(
+                slowest < limit,
+                "{slowest:?} with {options:?} and a {}; {control:?} before",
+                passed.kind
+            );
+        }
+        node.wait_for("everything to be closed", || node.descriptors() <= before);
+        assert!(matches!(Program::connect(&node.socket()).hello(), Answer::Welcome { .. }));
+    }
+}
+
+/// One beside a hello, and as many as fit.
+fn beside_hello(node: &Node, passed: &Passed) {
+    for copies in [1, MOST] {
+        let program = Program::connect(&node.socket());
+        pass(&program, Hello::fresh(NO_CARD).as_bytes(), passed, copies, 1);
+    }
+}
+
+/// Packets that still lie unread when the agent hangs up, because of what came before them.
+fn unread(node: &Node, passed: &Passed) {
+    let mut program = Program::connect(&node.socket());
+    node.freeze();
+    program.send(b"rubbish", None);
+    pass(&program, Acquire::new(NO_CARD).as_bytes(), passed, MOST, 4);
+    node.thaw();
+    assert_eq!(program.next(), Answer::HungUp);
+}
+
+/// Connections that are not taken in any more, with packets that came before the agent had accepted them.
+fn over_the_limit(node: &Node, passed: &Passed) {
+    node.freeze();
+    let mut programs: Vec<Program> = (0..64).map(|_| Program::connect(&node.socket())).collect();
+    for program in &programs {
+        pass(program, Hello::fresh(NO_CARD).as_bytes(), passed, 2, 2);
+    }
+    node.thaw();
+    for program in &mut programs[8..] {
+        assert_eq!(program.next(), Answer::HungUp);
+    }
+}
+
+#[test]
+fn an_agent_ends_at_once_whatever_lies_in_its_sockets() {
+    for options in [&[][..], ARRIVE] {
+        let mut node = Node::start(options);
+        let passed = lingering(Duration::from_hours(1));
+        let programs: Vec<Program> = (0..4).map(|_| Program::connect(&node.socket())).collect();
+        node.status();
+        node.freeze();
+        let unaccepted = Program::connect(&node.socket());
+        for program in programs.iter().chain([&unaccepted]) {
+            pass(program, b"anything", &passed, 1, 2);
+        }
+        node.terminate();
+        node.thaw();
+        node.wait_for_end();
+    }
+}
