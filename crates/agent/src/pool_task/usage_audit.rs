@@ -34,6 +34,13 @@ pub(super) struct Check {
     evictions: BTreeMap<PodId, Eviction>,
 }
 
+impl Check {
+    /// Whether the last look showed this process on a card.
+    pub(super) fn shows(&self, pid: u32) -> bool {
+        self.looks.values().any(|look| look.processes.iter().any(|(shown, _)| *shown == pid))
+    }
+}
+
 /// A pod whose GPU processes are being ended.
 #[derive(Debug)]
 struct Eviction {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpupool_core::pool::Policy;
+use gpupool_core::pool::{CardUuid, Policy};
 use gpupool_core::share::{Percent, Share};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::message::Hello;
@@ -11,13 +11,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::machine::{BOOT, FakeSocket, Machine, card_uuid, qos};
 use crate::admin_api::{Register, Reply, Request};
+use crate::cards::watch::Look;
 use crate::cards::{Cards, Probe, ProbedCard};
 use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
 use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::ProcessKey;
-use crate::usage_audit::observe::Ledgers;
+use crate::usage_audit::observe::{Ledgers, Observation};
 
 /// A connection as its caller holds it.
 #[derive(Debug, Clone)]
@@ -101,22 +102,22 @@ impl Node {
         line
     }
 
-    /// Connects and says hello: with its ledger and its lease, where it holds one.
+    /// Connects and says hello: with its lease, where it holds one.
     pub(super) fn hello(&mut self, program: ProcessKey) -> Line {
         let line = self.connect(program);
-        let (lease, slot, ledger) = {
+        let (lease, slot) = {
             let state = self.machine.state();
             let process = &state.processes[&program];
-            (process.lease, process.slot, state.ledger_of(program))
+            (process.lease, process.slot)
         };
         let card = self.task.registry.process(program).and_then(|process| process.card.clone());
         let card =
             card.and_then(|card| Some(self.task.environment.cards.find(&card)?.1.bytes)).unwrap_or(NO_CARD);
-        let (hello, ledger) = match (lease, slot) {
-            (Some(lease), Some(slot)) => (Hello::resuming(lease, card, slot), ledger),
-            _ => (Hello::fresh(card), None),
+        let hello = match (lease, slot) {
+            (Some(lease), Some(slot)) => Hello::resuming(lease, card, slot),
+            _ => Hello::fresh(card),
         };
-        self.frame(&line, Frame::Hello(hello, ledger));
+        self.frame(&line, Frame::Hello(hello));
         line
     }
 
@@ -135,6 +136,19 @@ impl Node {
         let (done, mut dealt_with) = oneshot::channel();
         self.task.handle(AgentEvent::Frame { from: line.id, frame, done });
         dealt_with.try_recv().expect("a frame is dealt with at once");
+    }
+
+    /// NVML shows these processes on the first card, and nobody on the other.
+    pub(super) fn show(&mut self, pids: &[u32]) {
+        let look = |index, pids: &[u32]| Look {
+            card: CardUuid::from(card_uuid(index).as_str()),
+            lost: false,
+            utilisation: Some(0),
+            processes: pids.iter().map(|pid| (*pid, Some(1 << 30))).collect(),
+            utilisation_of: None,
+        };
+        let observation = Observation { looks: vec![look(0, pids), look(1, &[])], ..Observation::default() };
+        self.task.handle(AgentEvent::Looked(observation));
     }
 
     pub(super) fn end(&mut self, process: ProcessKey) {
