@@ -100,7 +100,7 @@ fn an_agent_that_starts_again_knows_everybody(scene: &mut Scene) {
     scene.kill_agent();
     scene.start_agent();
     let after = scene.status();
-    forged::has_its_first_limits(&scene);
+    forged::has_its_first_limits(scene);
     let leases = |status: &gpupool_agent::admin_api::Status| -> Vec<(String, u64, String)> {
         status.leases.iter().map(|one| (one.pod.clone(), one.lease, one.card_uuid.clone())).collect()
     };
