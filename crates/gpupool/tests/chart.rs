@@ -164,6 +164,19 @@ fn the_extender_has_a_port_of_its_own_and_authorities_are_mounted_where_they_are
     }
 }
 
+/// Also without a port of its own: the probe asks where programs ask.
+#[test]
+fn an_agent_that_does_not_answer_is_started_again() {
+    let objects = rendered(&["agent.metricsPort=0", "agent.socketDir=/run/elsewhere"]);
+    let agent = find(&objects, "DaemonSet", "gpupool-agent").unwrap();
+    let container = &agent["spec"]["template"]["spec"]["containers"][0];
+    let probe = &container["livenessProbe"];
+    let command: Vec<&str> =
+        probe["exec"]["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(command, ["gpupool", "probe-agent", "--socket=/run/elsewhere/agent.sock", "--within=10"]);
+    assert!(probe["timeoutSeconds"].as_u64() > Some(10), "it says itself that there was no answer: {probe}");
+}
+
 /// Whatever else the roles allow, none of it is everything.
 #[test]
 fn every_role_names_its_verbs_and_resources() {
