@@ -2,6 +2,7 @@
 
 use super::config::{Card, PodSpec, Qos};
 use super::ident::{CardUuid, LeaseId, PodId};
+use super::occupants::Occupants;
 
 /// Something that happened. Each is handled whole, before the next.
 ///
@@ -91,6 +92,20 @@ pub enum Event {
         card: CardUuid,
         /// NVML's index from now on.
         index: u32,
+    },
+    /// Who is on a card without a right to it, whole: nobody new is let in beside them until this is said again
+    /// without them. Leases that hold stay.
+    CardOccupied {
+        /// The card, as [`super::Config::cards`] or [`Event::CardAdded`] named it.
+        card: CardUuid,
+        /// Everybody who is there now; empty when the card is free for others again.
+        by: Occupants,
+    },
+    /// Nobody knows any more who is on the cards, or somebody does again. Meanwhile nothing is granted and nobody is
+    /// asked to make room.
+    GrantsPaused {
+        /// Whether nothing is granted from now on.
+        paused: bool,
     },
     /// Other quality of service. Who was told to terminate before goes on terminating, with the grace it was
     /// given, also when pre-emption is switched off.

@@ -1,6 +1,8 @@
 //! What can happen to a node, by chance: the sequences that the property tests are made of.
 
-use gpupool_core::pool::{Card, Event, LeaseId, Millis, PodId, PodSpec, Policy, Pool, Qos, Timestamp};
+use gpupool_core::pool::{
+    Card, Event, LeaseId, Millis, Occupants, PodId, PodSpec, Policy, Pool, Qos, Timestamp,
+};
 use gpupool_core::share::{Percent, Share};
 use proptest::prelude::*;
 
@@ -42,6 +44,13 @@ pub(crate) enum Op {
         card: u32,
         index: u32,
     },
+    /// Pods, each by its number, and perhaps somebody else.
+    Occupied {
+        card: u32,
+        pods: Vec<u8>,
+        strangers: bool,
+    },
+    Paused(bool),
     Qos(Qos),
     Tick,
 }
@@ -102,6 +111,11 @@ impl Op {
             Self::Back(card) => Event::CardBack { card: uuid(card) },
             Self::AddCard(index) => Event::CardAdded { card: Card { uuid: uuid(index), index } },
             Self::Renumber { card, index } => Event::CardRenumbered { card: uuid(card), index },
+            Self::Occupied { card, pods, strangers } => {
+                let by = Occupants { pods: pods.into_iter().map(pod).collect(), strangers };
+                Event::CardOccupied { card: uuid(card), by }
+            }
+            Self::Paused(paused) => Event::GrantsPaused { paused },
             Self::Qos(qos) => Event::QosChanged { qos },
             Self::Tick => Event::Tick,
         }
@@ -152,6 +166,12 @@ fn card() -> impl Strategy<Value = u32> {
     prop_oneof![20 => 0..CARDS, 1 => Just(CARDS)]
 }
 
+/// Mostly by pods, which a lease's end can make leave.
+fn occupied() -> impl Strategy<Value = Op> {
+    (card(), proptest::collection::vec(0..PODS, 0..3), prop::bool::weighted(0.1))
+        .prop_map(|(card, pods, strangers)| Op::Occupied { card, pods, strangers })
+}
+
 fn op(policy: Policy) -> impl Strategy<Value = Op> {
     let pod = 0..PODS;
     prop_oneof![
@@ -168,6 +188,9 @@ fn op(policy: Policy) -> impl Strategy<Value = Op> {
         2 => card().prop_map(Op::Back),
         1 => prop_oneof![Just(1_u32), Just(CARDS)].prop_map(Op::AddCard),
         1 => (card(), 0..=CARDS).prop_map(|(card, index)| Op::Renumber { card, index }),
+        2 => occupied(),
+        2 => card().prop_map(|card| Op::Occupied { card, pods: vec![], strangers: false }),
+        1 => prop::bool::weighted(0.3).prop_map(Op::Paused),
         1 => qos().prop_map(Op::Qos),
         10 => Just(Op::Tick),
     ]
