@@ -21,7 +21,7 @@
 //! - **Lost cards**: their pods are told to go and hibernate like others. Who waits for a lost card keeps its place
 //!   and holds up nobody.
 //! - **Occupied cards** ([`Occupants`]) are as lost ones to whoever waits, and their leases stay. Where nobody knows who is
-//!   on the cards, nothing is granted at all ([`Event::GrantsPaused`]).
+//!   on the cards, nothing is granted at all ([`Event::CardsUnseen`]).
 //!
 //! The queue is described in `queue.rs`, making room in `preempt.rs`.
 
@@ -74,7 +74,7 @@ pub struct Pool {
     qos: Qos,
     now: Timestamp,
     /// Nothing is granted, because nobody knows who is on the cards.
-    paused: bool,
+    unseen: bool,
     /// Never shrinks; a [`ident::CardSlot`] is a place in it.
     cards: Vec<CardRecord>,
     pods: Pods,
@@ -94,7 +94,7 @@ impl Pool {
             check_requests: config.check_requests,
             qos: config.qos,
             now: Timestamp(0),
-            paused: false,
+            unseen: false,
             cards: Vec::new(),
             pods: Pods::default(),
             lanes: Vec::new(),
@@ -143,9 +143,9 @@ impl Pool {
             Event::CardBack { card } => self.card_back(&card),
             Event::CardAdded { card } => self.card_added(card),
             Event::CardRenumbered { card, index } => self.card_renumbered(&card, index),
-            Event::CardOccupied { card, by } => self.card_occupied(&card, by),
-            Event::GrantsPaused { paused } => {
-                self.paused = paused;
+            Event::CardsSeen { occupied } => self.cards_seen(occupied),
+            Event::CardsUnseen => {
+                self.unseen = true;
                 Ok(())
             }
             Event::QosChanged { qos } => {

@@ -141,7 +141,7 @@ impl Pool {
 
     /// The head fits nowhere, or it would have been granted.
     fn check_fixpoint(&self, lane: usize) -> Result<(), Violation> {
-        if self.paused {
+        if self.unseen {
             return Ok(());
         }
         let head = self.lanes[lane].waiting.values().find_map(|slot| {

@@ -2,7 +2,7 @@
 //!
 //! The pool is told who they are; how anybody knows is not its business.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Pool;
 use super::fit::CardRecord;
@@ -38,9 +38,12 @@ impl Occupants {
 }
 
 impl Pool {
-    pub(super) fn card_occupied(&mut self, card: &CardUuid, by: Occupants) -> Result<(), Refusal> {
-        let slot = self.card_slot(card)?;
-        self.cards[slot].occupants = by;
+    pub(super) fn cards_seen(&mut self, mut occupied: BTreeMap<CardUuid, Occupants>) -> Result<(), Refusal> {
+        occupied.keys().try_for_each(|card| self.card_slot(card).map(drop))?;
+        for record in &mut self.cards {
+            record.occupants = occupied.remove(&record.card.uuid).unwrap_or_default();
+        }
+        self.unseen = false;
         Ok(())
     }
 

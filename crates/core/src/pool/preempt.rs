@@ -185,7 +185,7 @@ impl Pool {
     /// When a blocked head of the lane could be helped, if nothing happens before.
     pub(super) fn room_at(&self, lane: usize) -> Option<Timestamp> {
         let head = &self.pods[self.head(lane)?];
-        if self.paused || self.room_is_coming(head) {
+        if self.unseen || self.room_is_coming(head) {
             return None;
         }
         self.allowed(head).filter_map(|(_, card)| self.next_eligible(card)).min()

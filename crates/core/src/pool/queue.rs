@@ -74,7 +74,7 @@ impl Pool {
 
     /// Grants until no head fits, and asks running pods to make room for those that don't.
     pub(super) fn pass(&mut self, out: &mut Vec<Action>) {
-        if self.paused {
+        if self.unseen {
             return;
         }
         for lane in 0..self.lanes.len() {

@@ -29,7 +29,7 @@ pub struct Snapshot {
     occupied: Vec<(usize, Occupants)>,
     /// Journals of earlier versions don't have it.
     #[cfg_attr(feature = "serde", serde(default))]
-    paused: bool,
+    unseen: bool,
     /// In name order.
     pods: Vec<PodRecord>,
 }
@@ -46,7 +46,7 @@ impl Pool {
             next_lease: self.next_lease,
             cards: self.cards.iter().map(|record| (record.card.clone(), record.lost)).collect(),
             occupied: self.occupied(),
-            paused: self.paused,
+            unseen: self.unseen,
             pods: self.pods.iter().map(|(_, record)| record.clone()).collect(),
         }
     }
@@ -68,7 +68,7 @@ impl Pool {
             check_requests: snapshot.check_requests,
             qos: snapshot.qos,
             now: snapshot.now,
-            paused: snapshot.paused,
+            unseen: snapshot.unseen,
             cards: snapshot.cards.into_iter().map(|(card, lost)| CardRecord::new(card, lost)).collect(),
             pods: Pods::default(),
             lanes: vec![Lane::default(); lanes],

@@ -71,7 +71,7 @@ pub struct CardView<'a> {
     pub index: u32,
     /// Whether it does not work: nobody gets it until [`super::Event::CardBack`].
     pub lost: bool,
-    /// Who is there without a right to it: nobody else gets it until [`super::Event::CardOccupied`] says otherwise.
+    /// Who is there without a right to it: nobody else gets it until [`super::Event::CardsSeen`] says otherwise.
     pub occupants: &'a Occupants,
     /// Charged by leases, percent, 0 to 100: core.
     pub core_used: u32,
@@ -160,8 +160,8 @@ impl Pool {
     }
 
     /// Whether nothing is granted, because nobody knows who is on the cards.
-    pub fn is_paused(&self) -> bool {
-        self.paused
+    pub fn is_unseen(&self) -> bool {
+        self.unseen
     }
 
     /// The latest moment the pool has been told.

@@ -15,7 +15,7 @@ pub(crate) struct Naive {
     config: Config,
     lost: Vec<CardUuid>,
     occupied: BTreeMap<CardUuid, Occupants>,
-    paused: bool,
+    unseen: bool,
     pods: BTreeMap<PodId, Pod>,
     now: Timestamp,
     ready_so_far: u64,
@@ -82,7 +82,7 @@ impl Naive {
             config,
             lost: Vec::new(),
             occupied: BTreeMap::new(),
-            paused: false,
+            unseen: false,
             pods: BTreeMap::new(),
             now: Timestamp(0),
             ready_so_far: 0,
@@ -165,13 +165,16 @@ impl Naive {
                     .for_each(|known| known.index = index);
                 Ok(())
             }
-            Event::CardOccupied { card, by } => {
-                self.known_card(&card)?;
-                self.occupied.insert(card, by);
+            Event::CardsSeen { occupied } => {
+                for card in occupied.keys() {
+                    self.known_card(card)?;
+                }
+                self.occupied = occupied;
+                self.unseen = false;
                 Ok(())
             }
-            Event::GrantsPaused { paused } => {
-                self.paused = paused;
+            Event::CardsUnseen => {
+                self.unseen = true;
                 Ok(())
             }
             Event::QosChanged { qos } => {

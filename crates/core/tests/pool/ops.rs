@@ -44,13 +44,9 @@ pub(crate) enum Op {
         card: u32,
         index: u32,
     },
-    /// Pods, each by its number, and perhaps somebody else.
-    Occupied {
-        card: u32,
-        pods: Vec<u8>,
-        strangers: bool,
-    },
-    Paused(bool),
+    /// On which cards who is: pods, each by its number, and perhaps somebody else.
+    Seen(Vec<(u32, Vec<u8>, bool)>),
+    Unseen,
     Qos(Qos),
     Tick,
 }
@@ -111,11 +107,16 @@ impl Op {
             Self::Back(card) => Event::CardBack { card: uuid(card) },
             Self::AddCard(index) => Event::CardAdded { card: Card { uuid: uuid(index), index } },
             Self::Renumber { card, index } => Event::CardRenumbered { card: uuid(card), index },
-            Self::Occupied { card, pods, strangers } => {
-                let by = Occupants { pods: pods.into_iter().map(pod).collect(), strangers };
-                Event::CardOccupied { card: uuid(card), by }
+            Self::Seen(cards) => {
+                let occupants = |pods: Vec<u8>, strangers| Occupants {
+                    pods: pods.into_iter().map(pod).collect(),
+                    strangers,
+                };
+                let cards = cards.into_iter();
+                let occupied = cards.map(|(card, pods, strangers)| (uuid(card), occupants(pods, strangers)));
+                Event::CardsSeen { occupied: occupied.collect() }
             }
-            Self::Paused(paused) => Event::GrantsPaused { paused },
+            Self::Unseen => Event::CardsUnseen,
             Self::Qos(qos) => Event::QosChanged { qos },
             Self::Tick => Event::Tick,
         }
@@ -167,9 +168,9 @@ fn card() -> impl Strategy<Value = u32> {
 }
 
 /// Mostly by pods, which a lease's end can make leave.
-fn occupied() -> impl Strategy<Value = Op> {
-    (card(), proptest::collection::vec(0..PODS, 0..3), prop::bool::weighted(0.1))
-        .prop_map(|(card, pods, strangers)| Op::Occupied { card, pods, strangers })
+fn seen() -> impl Strategy<Value = Op> {
+    let one = (card(), proptest::collection::vec(0..PODS, 0..3), prop::bool::weighted(0.1));
+    proptest::collection::vec(one, 0..3).prop_map(Op::Seen)
 }
 
 fn op(policy: Policy) -> impl Strategy<Value = Op> {
@@ -188,9 +189,8 @@ fn op(policy: Policy) -> impl Strategy<Value = Op> {
         2 => card().prop_map(Op::Back),
         1 => prop_oneof![Just(1_u32), Just(CARDS)].prop_map(Op::AddCard),
         1 => (card(), 0..=CARDS).prop_map(|(card, index)| Op::Renumber { card, index }),
-        2 => occupied(),
-        2 => card().prop_map(|card| Op::Occupied { card, pods: vec![], strangers: false }),
-        1 => prop::bool::weighted(0.3).prop_map(Op::Paused),
+        4 => seen(),
+        1 => Just(Op::Unseen),
         1 => qos().prop_map(Op::Qos),
         10 => Just(Op::Tick),
     ]

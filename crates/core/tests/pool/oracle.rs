@@ -140,9 +140,11 @@ fn rename_event(event: Event) -> Event {
         Event::WantGone { pod } => Event::WantGone { pod: rename(&pod) },
         Event::Released { pod, lease } => Event::Released { pod: rename(&pod), lease },
         Event::Idle { pod, idle } => Event::Idle { pod: rename(&pod), idle },
-        Event::CardOccupied { card, by } => {
-            let pods = by.pods.iter().map(rename).collect();
-            Event::CardOccupied { card, by: Occupants { pods, ..by } }
+        Event::CardsSeen { occupied } => {
+            let renamed = |by: Occupants| Occupants { pods: by.pods.iter().map(rename).collect(), ..by };
+            Event::CardsSeen {
+                occupied: occupied.into_iter().map(|(card, by)| (card, renamed(by))).collect(),
+            }
         }
         other => other,
     }

@@ -99,7 +99,7 @@ fn nobody_is_granted_an_occupied_card(actions: &[Action], after: &Pool) {
         let view = after.cards().find(|view| view.uuid == card).unwrap();
         let alone = view.occupants.pods.iter().all(|other| other == pod);
         assert!(alone && !view.occupants.strangers, "`{pod}` was let in beside {:?}", view.occupants);
-        assert!(!after.is_paused(), "`{pod}` was granted a card that nobody had looked at");
+        assert!(!after.is_unseen(), "`{pod}` was granted a card that nobody had looked at");
     }
 }
 

@@ -52,7 +52,7 @@ impl Naive {
     }
 
     pub(super) fn serve_queues(&mut self) {
-        if self.paused {
+        if self.unseen {
             return;
         }
         for place in 0..self.queues().len() {
