@@ -2,6 +2,7 @@
 
 mod machine;
 mod node;
+mod occupied;
 mod random;
 
 use machine::Sent;
@@ -56,6 +57,7 @@ fn a_restarted_agent_has_the_same_leases_and_queue_and_goes_on() {
         assert_eq!(node.hello(program).socket.receive(), Some(Sent::Welcome));
     }
     node.acquire(waiting);
+    node.look();
     assert_eq!(heard(&node, waiting), None);
     node.end(second);
     assert_eq!(heard(&node, waiting), Some(Sent::Granted));
@@ -68,6 +70,7 @@ fn who_ended_while_no_agent_ran_has_left_its_card_to_the_next() {
     node.restart();
     node.hello(waiting);
     node.acquire(waiting);
+    node.look();
     assert_eq!([heard(&node, waiting), heard(&node, waiting)], [Some(Sent::Welcome), Some(Sent::Granted)]);
 }
 

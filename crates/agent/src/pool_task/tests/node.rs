@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gpupool_core::pool::CardUuid;
 use gpupool_core::share::{Percent, Share};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::message::Hello;
@@ -16,7 +17,7 @@ use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
 use crate::pool_task::{PoolTask, TaskSettings};
 use crate::procfs::ProcessKey;
-use crate::usage_audit::observe::Ledgers;
+use crate::usage_audit::observe::{Ledgers, Observation};
 
 /// A connection as its caller holds it.
 #[derive(Debug, Clone)]
@@ -39,13 +40,54 @@ impl Node {
         machine.state().now = 1_000_000;
         machine.spawn(1, 0);
         let task = start(&machine);
-        Self { machine, task, lines: BTreeMap::new(), next_pid: 100 }
+        let mut node = Self { machine, task, lines: BTreeMap::new(), next_pid: 100 };
+        node.look();
+        node
     }
 
-    /// The agent is killed and started again; every connection breaks.
+    /// The agent is killed and started again; every connection breaks. It has not looked at the cards yet.
     pub(super) fn restart(&mut self) {
         self.lines.clear();
         self.task = start(&self.machine);
+    }
+
+    /// NVML shows who is on the cards.
+    pub(super) fn look(&mut self) {
+        let (observation, _) = self.machine.look(None);
+        self.show(observation);
+    }
+
+    pub(super) fn show(&mut self, observation: Observation) {
+        let card = |uuid: &CardUuid| u32::from(uuid.as_str() == card_uuid(1));
+        let sightings = observation.sightings.iter();
+        let shown = sightings
+            .filter_map(|seen| Some((seen.key, card(&seen.process.card), seen.process.bytes?)))
+            .collect();
+        self.machine.state().shown = Some(shown);
+        self.task.handle(AgentEvent::Looked(observation));
+    }
+
+    /// The observer does what it was asked to.
+    pub(super) fn look_if_asked(&mut self) {
+        if let (observation, true) = self.machine.look(None) {
+            self.show(Observation { regular: None, ..observation });
+        }
+    }
+
+    /// A process takes so many bytes of a card, whatever it has said.
+    pub(super) fn take(&mut self, process: ProcessKey, card: u32, bytes: u64) {
+        let taken = &mut self.machine.state().taken;
+        taken.retain(|(key, on), _| (*key, *on) != (process, card));
+        if bytes > 0 {
+            taken.insert((process, card), bytes);
+        }
+    }
+
+    /// The card that the process's pod has a lease of.
+    pub(super) fn card_of(&self, process: ProcessKey) -> Option<u32> {
+        let pod = &self.task.registry.process(process)?.pod;
+        let (card, _) = self.task.lease_of(pod)?;
+        Some(self.task.environment.cards.find(&card)?.0)
     }
 
     pub(super) fn spawn(&mut self, parent: ProcessKey) -> ProcessKey {
@@ -145,6 +187,9 @@ impl Node {
 
     pub(super) fn wait(&mut self, milliseconds: u64) {
         self.machine.state().now += milliseconds;
+        if milliseconds >= 1000 {
+            self.look();
+        }
         self.task.tick(milliseconds >= 1000);
     }
 
@@ -180,6 +225,7 @@ fn start(machine: &Machine) -> PoolTask {
         identity: Box::new(Ancestry::new(machine.clone())),
         meter: Box::new(machine.clone()),
         ledgers: Ledgers::default(),
+        looks: machine.look_requests(),
         exits: mpsc::unbounded_channel().0,
     };
     let recovered = machine.state().recover();
