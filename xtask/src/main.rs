@@ -40,7 +40,7 @@ enum Task {
         /// What to run; everything when none is named.
         parts: Vec<test::Part>,
     },
-    /// Builds what is installed, demonstrated and tested into `target/dist`.
+    /// Builds everything as it is installed and lays it out in `target/dist`.
     Dist,
     /// Runs unmodified GPU clients with and without gpupool and compares.
     Clients {

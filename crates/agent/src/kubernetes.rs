@@ -62,7 +62,7 @@ pub struct Settings {
     pub shim: PathBuf,
     /// How the quality of service is read.
     pub terms: Terms,
-    /// Whether whole cards are advertised too.
+    /// Whether whole cards are advertised while no share policy is in force.
     pub whole_cards: bool,
 }
 
@@ -178,6 +178,7 @@ impl ClusterTasks {
         let context = plugin::PluginContext {
             kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
             client: client.clone(),
+            node: self.node.clone(),
             seen: seen.clone(),
             policy: known,
             cards: self.health,

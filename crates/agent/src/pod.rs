@@ -4,6 +4,33 @@ use gpupool_core::pool::{CardUuid, PodId, Policy};
 use gpupool_core::share::Share;
 use serde::{Deserialize, Serialize};
 
+/// Where the hyphens of a UUID are.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// Length of a UUID with its hyphens.
+const UUID: usize = 36;
+
+/// Length of the hash that stands for the UID of a static pod.
+const HASH: usize = 32;
+
+/// A pod of a cluster by what the kubelet calls its cgroup after: the object's UID, as the API server makes them, or a
+/// [`static_pod_hash`]. Nothing where the text is neither.
+pub(crate) fn cluster_pod_id(text: &str) -> Option<PodId> {
+    let hyphen = |at: usize| HYPHENS.contains(&at);
+    let is_uuid = text.len() == UUID
+        && text.bytes().enumerate().all(|(at, byte)| if hyphen(at) { byte == b'-' } else { is_hex(byte) });
+    if is_uuid { Some(text.into()) } else { static_pod_hash(text) }
+}
+
+/// A static pod by the hash that its kubelet makes of the manifest: 32 hexadecimal digits.
+pub(crate) fn static_pod_hash(text: &str) -> Option<PodId> {
+    (text.len() == HASH && text.bytes().all(is_hex)).then(|| text.into())
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
 /// Which object a pod is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodRef {
@@ -72,7 +99,12 @@ pub(crate) enum PodNews {
     /// The pod is there, like this.
     Present(PodOnNode),
     /// It has finished, or is not there any more.
-    Gone(PodId),
+    Gone {
+        /// What its cgroup is called after.
+        id: PodId,
+        /// The object's UID.
+        uid: String,
+    },
     /// These are there, and no others.
     Listed(Vec<PodOnNode>),
 }

@@ -11,6 +11,7 @@ mod ending;
 mod members;
 mod occupancy;
 mod outbox;
+mod pod_names;
 mod pod_pages;
 mod presence;
 mod processes;
@@ -66,7 +67,7 @@ pub(crate) struct TaskSettings {
     pub(crate) device_metrics: bool,
     /// Most connections at the same time, all callers together.
     pub(crate) most_connections: usize,
-    /// Whether a pod that takes more than its limit past its ledger loses its GPU processes.
+    /// Whether a pod that takes more than its limit, by what NVML shows, loses its GPU processes.
     pub(crate) evict_unaccounted: bool,
     /// Whether pods may use what nobody else uses, beyond their core limits.
     pub(crate) work_conserving: bool,

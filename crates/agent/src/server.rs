@@ -80,7 +80,7 @@ pub struct Settings {
     pub device_metrics: bool,
     /// The machine's name in the metrics; in a cluster the node's.
     pub node: String,
-    /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
+    /// Whether a pod that lastingly takes more device memory than its limit loses its GPU processes.
     pub evict_unaccounted: bool,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
     #[cfg(feature = "kubernetes")]

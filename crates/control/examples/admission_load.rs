@@ -14,8 +14,11 @@ use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use gpupool_control::admission;
+use gpupool_control::{NamespaceRules, admission};
+use http::{Request, Response};
+use kube::client::Body;
 use serde_json::{Value, json};
+use tower_test::mock::pair;
 
 const QUESTIONS: usize = 5_000;
 
@@ -24,13 +27,45 @@ async fn main() {
     let questions = std::env::args().nth(1).map_or(QUESTIONS, |text| text.parse().unwrap());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, admission::router("gpupool-system")).await });
+    let router = admission::router("gpupool-system", rules());
+    tokio::spawn(async move { axum::serve(listener, router).await });
     for path in ["/mutate/pods", "/validate/pods"] {
         let mut times = tokio::task::spawn_blocking(move || ask(address, path, questions)).await.unwrap();
         times.sort();
         let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)].as_micros();
         println!("{path} p50 {} us p99 {} us of {} questions", at(50), at(99), times.len());
     }
+}
+
+/// Rules that are followed, in a cluster of one namespace with none.
+fn rules() -> NamespaceRules {
+    let (service, mut requests) = pair::<Request<Body>, Response<Body>>();
+    tokio::spawn(async move {
+        let mut watches = Vec::new();
+        while let Some((request, answer)) = requests.next_request().await {
+            let path = request.uri().path_and_query().unwrap().to_string();
+            if path.contains("watch=true") {
+                watches.push(answer);
+                continue;
+            }
+            let meta = json!({ "resourceVersion": "1" });
+            let list = if path.contains("/limitranges") {
+                json!({ "apiVersion": "v1", "kind": "LimitRangeList", "metadata": meta, "items": [] })
+            } else {
+                json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": meta,
+                    "items": [{
+                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                        "metadata": { "name": "default", "resourceVersion": "1" },
+                    }],
+                })
+            };
+            answer.send_response(Response::new(Body::from(serde_json::to_vec(&list).unwrap())));
+        }
+    });
+    let rules = NamespaceRules::new(kube::Client::new(service, "default"));
+    tokio::spawn(rules.clone().follow());
+    rules
 }
 
 fn ask(address: SocketAddr, path: &str, questions: usize) -> Vec<Duration> {

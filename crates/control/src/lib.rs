@@ -15,14 +15,19 @@ mod serving;
 mod cluster_policy;
 mod leader_election;
 mod metrics;
+mod namespace_rules;
+
+mod http_server;
 
 mod api_server;
+mod partial_object;
 mod settings;
 
 pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, ListedKind, list};
 pub use dry_run::{DryRunError, dry_run};
 pub use leader_election::LEADER_LABEL;
 pub use metrics::MetricsPage;
+pub use namespace_rules::NamespaceRules;
 pub use run::{ControlConfig, run};
 pub use serving::{CertificateLifetimes, Serving, ServingSettings};
 pub use settings::{ClusterSettings, SettingsSource};

@@ -15,9 +15,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::http_server::{ConnectionLimits, serve_plain};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Whoever reads figures does so now and then.
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { total: 32, per_peer: 16 };
 
 /// Which write, and what became of it.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -117,11 +121,12 @@ impl MetricsPage {
         self.listener.local_addr()
     }
 
-    /// Serves it until the process ends.
+    /// Serves it until `stop` says true.
     pub(crate) async fn serve(
         self,
         metrics: Metrics,
         requests: mpsc::Sender<SnapshotRequest>,
+        stop: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let page = get(move || {
             let (metrics, requests) = (metrics.clone(), requests.clone());
@@ -131,7 +136,7 @@ impl MetricsPage {
             }
         });
         let router = Router::new().route("/metrics", page).route("/healthz", get(|| async { "ok\n" }));
-        axum::serve(self.listener, router).await
+        serve_plain(self.listener, CONNECTIONS, router, stop).await
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cluster_policy;
 use crate::extender::Extender;
 use crate::leader_election::{Candidate, keep_pod_label};
 use crate::metrics::{Metrics, MetricsPage};
+use crate::namespace_rules::NamespaceRules;
 use crate::node_controller::NodeController;
 use crate::serving::Serving;
 use crate::settings::ClusterSettings;
@@ -54,9 +55,9 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     let metrics = Metrics::new();
     let (requests_in, requests) = mpsc::channel(SNAPSHOT_REQUESTS);
     if let Some(page) = config.metrics {
-        let metrics = metrics.clone();
+        let (metrics, stop) = (metrics.clone(), stop.clone());
         side_trequests.spawn(async move {
-            if let Err(failure) = page.serve(metrics, requests_in).await {
+            if let Err(failure) = page.serve(metrics, requests_in, stop).await {
                 warn!(%failure, "the metrics page has ended");
             }
         });
@@ -69,7 +70,9 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
         let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
         let extender = Extender::new(client.clone(), leading.clone());
         side_trequests.spawn(extender.clone().follow());
-        let routes = routes(&extender, &serving.settings.namespace);
+        let rules = NamespaceRules::new(client.clone());
+        side_trequests.spawn(rules.clone().follow());
+        let routes = routes(&extender, &serving.settings.namespace, rules);
         servers.spawn(async move { serving.run(&client, leading, routes, stop).await });
     }
     let controller =
@@ -84,9 +87,9 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
 }
 
 /// All that is answered over HTTPS.
-fn routes(extender: &Extender, namespace: &str) -> Router {
+fn routes(extender: &Extender, namespace: &str, rules: NamespaceRules) -> Router {
     Router::new()
         .route("/ready", get(|| async { "ok\n" }))
-        .merge(admission::router(namespace))
+        .merge(admission::router(namespace, rules))
         .nest("/extender", extender.router())
 }

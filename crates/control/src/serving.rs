@@ -5,28 +5,22 @@
 
 mod credentials;
 mod rotation;
+mod tls;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum_server::Handle;
-use axum_server::tls_rustls::{RustlsConfig, from_tcp_rustls};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::http_server::{ConnectionLimits, serve_tls};
 pub use credentials::CertificateLifetimes;
-use credentials::Credentials;
 use rotation::CertificateRotation;
 
-/// A review carries an object and how it was before, each of at most the 1.5 MiB that etcd takes; an extender's question
-/// the names of all nodes.
-const LARGEST_BODY: usize = 16 << 20;
-/// How long answers under way may take when the process is asked to end.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// An API server has 200 writes under way at most, unless it is told otherwise, and each may be asked about here at a time.
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { total: 768, per_peer: 256 };
 
 /// What the command line says about it.
 #[derive(Debug)]
@@ -89,48 +83,18 @@ impl Serving {
         keeping.spawn(rotation.run());
         let tls = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            tls = first(&mut credentials) => tls,
+            tls = tls::first(&mut credentials) => tls,
         };
         let Some(tls) = tls else { return };
-        keeping.spawn(reload(credentials, tls.clone()));
-        let handle = Handle::new();
-        let control = handle.control();
-        keeping.spawn(async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-            control.graceful_shutdown(Some(LAST_ANSWERS));
-        });
+        keeping.spawn(tls::reload(credentials, tls.clone()));
         let address = self.listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
         info!(address, "serving");
-        let router = router.layer(DefaultBodyLimit::max(LARGEST_BODY));
-        let served = match from_tcp_rustls(self.listener, tls) {
-            Ok(server) => server.handle(handle).serve(router.into_make_service()).await,
+        let served = match tokio::net::TcpListener::from_std(self.listener) {
+            Ok(listener) => serve_tls(listener, tls, CONNECTIONS, router, stop).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = served {
             warn!(%failure, "the server has ended");
-        }
-    }
-}
-
-/// Waits for credentials that can be used.
-async fn first(credentials: &mut watch::Receiver<Option<Credentials>>) -> Option<RustlsConfig> {
-    loop {
-        credentials.changed().await.ok()?;
-        let Some(now) = credentials.borrow_and_update().clone() else { continue };
-        match RustlsConfig::from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
-            Ok(tls) => return Some(tls),
-            Err(failure) => warn!(%failure, "cannot serve with the certificate in the Secret"),
-        }
-    }
-}
-
-/// Connections that are open keep the certificate that they began with.
-async fn reload(mut credentials: watch::Receiver<Option<Credentials>>, tls: RustlsConfig) {
-    while credentials.changed().await.is_ok() {
-        let Some(now) = credentials.borrow_and_update().clone() else { continue };
-        match tls.reload_from_pem(now.certificate.into_bytes(), now.key.into_bytes()).await {
-            Ok(()) => info!("serving with a new certificate"),
-            Err(failure) => warn!(%failure, "cannot serve with the new certificate; the old one stays"),
         }
     }
 }

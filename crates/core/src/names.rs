@@ -98,6 +98,24 @@ pub fn classify(resource: &str) -> ResourceKind {
     }
 }
 
+/// What a container that asks for this resource has of cards for itself: whole ones, slices, replicas or virtual ones.
+/// Nothing for what is no GPU. Who has such a part uses its card beside the pool, and so stays off cards that are shared.
+///
+/// Only names of `nvidia.com/` count: NVIDIA's plugin keeps every name in that domain, renamed ones too, and so one that is
+/// not known counts as well.
+pub fn part_of_cards(resource: &str) -> Option<&'static str> {
+    if !resource.starts_with(DOMAIN) {
+        return None;
+    }
+    match classify(resource) {
+        ResourceKind::Container | ResourceKind::Passthrough => Some("whole cards"),
+        ResourceKind::Mig => Some("slices of cards"),
+        ResourceKind::Shared => Some("replicas of cards"),
+        ResourceKind::Vgpu => Some("virtual cards"),
+        ResourceKind::Companion | ResourceKind::Fabric | ResourceKind::Other => None,
+    }
+}
+
 /// The part after `nvidia.com/`, or the whole name if it has no domain; nothing for another domain.
 pub fn local_name(resource: &str) -> Option<&str> {
     resource.strip_prefix(DOMAIN).or_else(|| (!resource.contains('/')).then_some(resource))

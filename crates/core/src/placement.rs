@@ -20,7 +20,7 @@ pub use room::{Card, Room};
 pub enum Demand {
     /// No GPU at all, or no percentage of one.
     None,
-    /// Whole cards (`nvidia.com/gpu`), for itself.
+    /// Cards for itself, whole (`nvidia.com/gpu`) or in parts.
     Exclusive,
     /// A share of one card, on a node with that policy.
     Shared {
@@ -64,8 +64,8 @@ pub enum Unfit {
         /// The pod's policy.
         wanted: Policy,
     },
-    /// The pod wants whole cards, and the node shares them.
-    #[error("its cards are shared ({}), the pod asks for whole ones (nvidia.com/gpu)", in_force)]
+    /// The pod wants cards for itself, and the node shares them.
+    #[error("its cards are shared ({}), the pod asks for cards or parts of them for itself", in_force)]
     Shares {
         /// The node's policy.
         in_force: Policy,

@@ -5,6 +5,7 @@
 //! one takes the few texts out of it that matter. Who runs on which card when is the affair of [`crate::pool`].
 
 pub mod admission;
+pub mod allowed_limits;
 pub mod cards;
 pub mod condition;
 pub mod decision;
@@ -17,6 +18,7 @@ pub mod refusal;
 pub mod reservation;
 
 pub use admission::{Admitted, Rewrite, Update};
+pub use allowed_limits::{AllowedLimits, Ceiling, RangeRule};
 pub use cards::PoolCard;
 pub use condition::Condition;
 pub use decision::{InForce, Load, NodeRefusal, SharingDecision, SharingNode};

@@ -73,18 +73,23 @@ pub fn scheduled_requests(spec: &PodSpec) -> Amounts {
     Amounts::read(|name| texts.get(name).map(String::as_str))
 }
 
-fn container(container: &Container, init: bool) -> sharing::Container {
+fn container<'a>(container: &'a Container, init: bool) -> sharing::Container {
     let resources = container.resources.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref());
     let limits = resources.and_then(|resources| resources.limits.as_ref());
-    let text = |list: Option<&BTreeMap<String, QuantityText>>, name: &str| Some(list?.get(name)?.0.clone());
-    sharing::Container::new(&container.name, init, |name| text(requests, name), |name| text(limits, name))
+    let texts = |list: Option<&'a BTreeMap<String, QuantityText>>| {
+        list.into_iter().flatten().map(|(name, amount)| (name.as_str(), amount.0.clone()))
+    };
+    sharing::Container::new(&container.name, init, texts(requests), texts(limits))
 }
 
 fn container_of_json(container: &Value, init: bool) -> sharing::Container {
-    let amount = |list: &str, name: &str| container.get("resources")?.get(list)?.get(name).and_then(quantity);
+    let amounts = |list: &str| {
+        let list = container.get("resources").and_then(|all| all.get(list)).and_then(Value::as_object);
+        list.into_iter().flatten().filter_map(|(name, amount)| Some((name.as_str(), quantity(amount)?)))
+    };
     let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-    sharing::Container::new(name, init, |name| amount("requests", name), |name| amount("limits", name))
+    sharing::Container::new(name, init, amounts("requests"), amounts("limits"))
 }
 
 /// A quantity's text. The API server writes texts; an applied configuration has what somebody typed.

@@ -33,21 +33,25 @@ fn a_typed_object_and_its_json_are_read_alike() {
     let share = json!({ CORE: "10", MEMORY: "20" });
     let sharing_container = json!({ "name": "a", "resources": { "requests": share, "limits": share } });
     let whole_card = json!({ "name": "b", "resources": { "limits": { "nvidia.com/gpu": "1" } } });
+    let slice = json!({ "name": "b", "resources": { "limits": { "nvidia.com/mig-1g.5gb": "1" } } });
+    let replica = json!({ "name": "b", "resources": { "requests": { "nvidia.com/gpu.shared": "1" } } });
     let no_card = json!({ "name": "c", "resources": { "limits": { "nvidia.com/gpu": "0", "cpu": "1" } } });
-    // The pod, whether it shares, whether it asks for whole cards.
+    // The pod, whether it shares, whether it has cards or parts of them for itself.
     let cases = [
         (json!({}), false, false),
         (json!({ "spec": { "containers": [] } }), false, false),
         (pod(&json!(null), &json!([sharing_container])), true, false),
         (pod(&json!([sharing_container]), &json!([{ "name": "a" }])), true, false),
         (pod(&json!([]), &json!([whole_card])), false, true),
+        (pod(&json!([]), &json!([slice])), false, true),
+        (pod(&json!([slice]), &json!([{ "name": "a" }, replica])), false, true),
         (pod(&json!([whole_card]), &json!([sharing_container])), true, true),
         (pod(&json!([]), &json!([no_card, { "name": "d", "resources": {} }])), false, false),
     ];
     for (object, shares, exclusive) in cases {
         let read = sharing(&typed(&object));
         assert_eq!(read, sharing_of_json(&object), "{object}");
-        assert_eq!((read.shares(), read.is_exclusive()), (shares, exclusive), "{object}");
+        assert_eq!((read.shares(), read.exclusive().is_some()), (shares, exclusive), "{object}");
     }
 }
 
@@ -76,7 +80,7 @@ fn json_of_any_shape_is_read_and_numbers_are_quantities() {
         json!({ "spec": { "containers": [4, null, { "name": 3, "resources": { "requests": { CORE: [] } } }] } }),
     ] {
         let read = sharing_of_json(&odd);
-        assert!(!read.shares() && !read.is_exclusive(), "{odd}");
+        assert!(!read.shares() && read.exclusive().is_none(), "{odd}");
     }
     let typed_by_hand = pod(
         &json!([]),

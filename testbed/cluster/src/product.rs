@@ -2,7 +2,7 @@
 //!
 //! The only part of this room that knows what is being tried here; everything else offers a Kubernetes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -47,17 +47,22 @@ impl Product {
     /// The published image: a shell, `sleep`, a C library, and `gpu`, a small GPU program that does what its arguments
     /// say, such as `gpu init retain alloc 1073741824 sleep 60000` (milliseconds). It is compiled with gcc.
     pub fn published_image(&self) -> Result<Image, Error> {
-        let source = self.source.join("crates/shim/tests/programs/gpu.c");
+        self.program_image(PUBLISHED_IMAGE, "gpu", "crates/shim/tests/programs/gpu.c")
+    }
+
+    /// An image under this name with a shell and one program, which is compiled with gcc from a file of the source tree.
+    pub fn program_image(&self, image: &str, program: &str, source: &str) -> Result<Image, Error> {
+        let source = self.source.join(source);
         let folder = tempfile::tempdir().map_err(Error::file("create a folder in", std::env::temp_dir()))?;
-        let program = folder.path().join("gpu");
+        let made = folder.path().join(program);
         let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(&source).arg("-ldl");
+        gcc.args(["-O1", "-pthread", "-o"]).arg(&made).arg(&source).arg("-ldl");
         let output = gcc.output().map_err(|source| Error::Spawn { name: "gcc".to_owned(), source })?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
             return Err(Error::Compile { file: source.display().to_string(), said });
         }
-        Image::new(PUBLISHED_IMAGE).shell()?.made_program("usr/bin/gpu", &program)
+        Image::new(image).shell()?.made_program(Path::new("usr/bin").join(program), &made)
     }
 
     /// The chart's folder.

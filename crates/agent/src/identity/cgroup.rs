@@ -9,16 +9,8 @@
 use gpupool_core::pool::PodId;
 
 use super::{Identify, Stranger};
+use crate::pod::cluster_pod_id;
 use crate::procfs::{Proc, ProcessKey};
-
-/// Where the hyphens of a UUID are.
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-
-/// Length of a UUID with its hyphens.
-const UUID: usize = 36;
-
-/// Length of the hash that stands for the UID of a static pod.
-const HASH: usize = 32;
 
 /// Identity in a cluster: the pod's UID in the caller's cgroup.
 #[derive(Debug)]
@@ -41,13 +33,13 @@ impl Identify for Cgroups {
         if !still {
             return Err(Stranger::Gone(caller.pid));
         }
-        pod_uid(&cgroup).map(PodId::from).ok_or(Stranger::NoPod(caller.pid))
+        pod_uid(&cgroup).ok_or(Stranger::NoPod(caller.pid))
     }
 }
 
 /// The UID of the pod in the text of `/proc/<pid>/cgroup`; for a static pod the hash that the kubelet uses instead.
 /// `None` where no line names a pod, or two lines name different ones.
-fn pod_uid(cgroup: &str) -> Option<String> {
+fn pod_uid(cgroup: &str) -> Option<PodId> {
     // A line is `number:controllers:path`, and the path may hold colons too.
     let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut pods = paths.filter_map(|path| path.split('/').find_map(uid_in));
@@ -57,22 +49,10 @@ fn pod_uid(cgroup: &str) -> Option<String> {
 
 /// The UID in one component of a path: `pod<UID>` of the driver cgroupfs, or a slice of systemd's such as
 /// `kubepods-burstable-pod<UID>.slice`, where hyphens became underscores.
-fn uid_in(component: &str) -> Option<String> {
+fn uid_in(component: &str) -> Option<PodId> {
     let rest = component.strip_prefix("pod").or_else(|| Some(component.rsplit_once("-pod")?.1))?;
     // A runtime whose driver is not the kubelet's writes `….slice:cri-containerd:<id>` as one component.
-    let uid = rest.split(['.', ':', ' ']).next()?.replace('_', "-");
-    is_uid(&uid).then_some(uid)
-}
-
-fn is_uid(text: &str) -> bool {
-    match text.len() {
-        UUID => text
-            .bytes()
-            .enumerate()
-            .all(|(at, byte)| if HYPHENS.contains(&at) { byte == b'-' } else { byte.is_ascii_hexdigit() }),
-        HASH => text.bytes().all(|byte| byte.is_ascii_hexdigit()),
-        _ => false,
-    }
+    cluster_pod_id(&rest.split(['.', ':', ' ']).next()?.replace('_', "-"))
 }
 
 #[cfg(test)]
@@ -128,7 +108,7 @@ mod tests {
             format!("0::/kubepods/burstable/pod{UID} (deleted)\n"),
         ];
         for text in recorded {
-            assert_eq!(pod_uid(&text).as_deref(), Some(UID), "{text}");
+            assert_eq!(pod_uid(&text), Some(UID.into()), "{text}");
         }
     }
 
@@ -136,7 +116,7 @@ mod tests {
     fn a_static_pod_has_the_hash_that_the_kubelet_gave_it() {
         let hash = "0123456789abcdef0123456789abcdef";
         let text = format!("0::/kubepods/burstable/pod{hash}/{CONTAINER}\n");
-        assert_eq!(pod_uid(&text).as_deref(), Some(hash));
+        assert_eq!(pod_uid(&text), Some(hash.into()));
     }
 
     #[test]
@@ -164,7 +144,7 @@ mod tests {
     fn a_cgroup_that_a_container_made_for_itself_never_passes_for_another_pod() {
         let other = "ffffffff-ffff-ffff-ffff-ffffffffffff";
         let text = format!("0::/kubepods/burstable/pod{UID}/{CONTAINER}/pod{other}\n");
-        assert_eq!(pod_uid(&text).as_deref(), Some(UID));
+        assert_eq!(pod_uid(&text), Some(UID.into()));
         let split = format!("4:memory:/kubepods/pod{UID}/{CONTAINER}\n5:pids:/kubepods/pod{other}/x\n");
         assert_eq!(pod_uid(&split), None);
     }

@@ -34,7 +34,8 @@ impl Inbox {
             match pods.list(&on_node).await {
                 Ok(list) => {
                     let asked = |pod: &PodOnNode| open.iter().any(|inquiry| inquiry.pod == pod.id);
-                    for pod in list.items.iter().filter_map(PodOnNode::read).filter(asked) {
+                    let pods = list.items.iter().filter_map(|pod| PodOnNode::read(pod, &node));
+                    for pod in pods.filter(asked) {
                         if task.send(AgentEvent::Pods(PodNews::Present(pod))).await.is_err() {
                             return;
                         }

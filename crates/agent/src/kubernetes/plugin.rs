@@ -46,6 +46,8 @@ const PER_CARD: usize = 100;
 pub(super) struct PluginContext {
     pub(super) kubelet: Kubelet,
     pub(super) client: Client,
+    /// The name of this node.
+    pub(super) node: String,
     pub(super) seen: SharingPods,
     pub(super) policy: watch::Receiver<Known>,
     pub(super) cards: watch::Receiver<Vec<PoolCard>>,
@@ -59,8 +61,21 @@ pub(super) struct PluginContext {
 enum Advertises {
     /// A hundred tokens a card, while the node's cards are shared.
     Percentages,
-    /// The cards, whatever the policy.
+    /// The cards, while they are not shared: of a card that is, no one can have the whole.
     Cards,
+}
+
+impl Advertises {
+    /// Whether there is anything to advertise under this policy.
+    const fn is_wanted(self, policy: Known) -> bool {
+        match policy {
+            Known::NotYet => false,
+            Known::Policy(policy) => match self {
+                Self::Percentages => policy.is_some(),
+                Self::Cards => policy.is_none(),
+            },
+        }
+    }
 }
 
 /// One resource's plugin.
@@ -72,7 +87,7 @@ struct Plugin {
     context: PluginContext,
 }
 
-/// The plugins of a node that may share its cards; with `whole_cards` also the one for whole cards.
+/// The plugins of a node that may share its cards; with `whole_cards` also the one for whole cards, while it does not.
 pub(super) fn serve(context: &PluginContext, whole_cards: bool) {
     let both = vec![context.driver_device.clone(), cdi::DEVICE.to_owned()];
     let plugin = |resource, socket, advertises, gives| {
@@ -104,11 +119,10 @@ impl Plugin {
     }
 
     fn is_wanted(&self) -> bool {
-        let policy = *self.context.policy.borrow();
-        self.advertises == Advertises::Cards || matches!(policy, Known::Policy(Some(_)))
+        self.advertises.is_wanted(*self.context.policy.borrow())
     }
 
-    /// Serves until the kubelet has started again, or the node's cards are not shared any more.
+    /// Serves until the kubelet has started again, or there is nothing to advertise any more.
     async fn serve(&mut self) -> std::io::Result<()> {
         let path = self.context.kubelet.plugins().join(self.socket);
         let listener = listen(&path)?;
@@ -177,6 +191,7 @@ impl Plugin {
             resource: self.resource,
             kubelet: context.kubelet.clone(),
             client: context.client.clone(),
+            node: context.node.clone(),
             seen: context.seen.clone(),
             policy: context.policy.clone(),
             task: context.task.clone(),
@@ -251,3 +266,21 @@ fn inode(path: &Path) -> Option<u64> {
 
 /// The kubelet's directory, where nobody says otherwise.
 pub const KUBELET_DIRECTORY: &str = "/var/lib/kubelet";
+
+#[cfg(test)]
+mod tests {
+    use gpupool_core::pool::Policy;
+
+    use super::*;
+
+    #[test]
+    fn a_card_is_advertised_whole_or_in_percentages_and_never_both() {
+        let wanted = |policy| [Advertises::Percentages, Advertises::Cards].map(|one| one.is_wanted(policy));
+        assert_eq!(wanted(Known::Policy(None)), [false, true]);
+        for policy in [Policy::SharePool, Policy::Static] {
+            assert_eq!(wanted(Known::Policy(Some(policy))), [true, false]);
+        }
+        // Nothing is promised before the policy is known.
+        assert_eq!(wanted(Known::NotYet), [false, false]);
+    }
+}

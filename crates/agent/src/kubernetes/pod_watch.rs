@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 
 use super::outage::Outage;
-use super::pod_object::id_of;
+use super::pod_object::gone;
 use crate::event::AgentEvent;
 use crate::pod::{PodNews, PodOnNode};
 
@@ -56,7 +56,7 @@ pub(super) async fn follow(client: Client, node: String, seen: SharingPods, task
         let news = match event {
             Ok(event) => {
                 outage.is_over();
-                news(event, &mut listed, &seen)
+                news(event, &node, &mut listed, &seen)
             }
             Err(failure) => {
                 outage.begins(&failure);
@@ -71,14 +71,14 @@ pub(super) async fn follow(client: Client, node: String, seen: SharingPods, task
     }
 }
 
-fn news(event: Event<Pod>, listed: &mut Vec<PodOnNode>, seen: &SharingPods) -> Option<PodNews> {
+fn news(event: Event<Pod>, node: &str, listed: &mut Vec<PodOnNode>, seen: &SharingPods) -> Option<PodNews> {
     match event {
         Event::Init => {
             listed.clear();
             None
         }
         Event::InitApply(pod) => {
-            listed.extend(PodOnNode::read(&pod));
+            listed.extend(PodOnNode::read(&pod, node));
             None
         }
         Event::InitDone => {
@@ -88,17 +88,17 @@ fn news(event: Event<Pod>, listed: &mut Vec<PodOnNode>, seen: &SharingPods) -> O
             Some(PodNews::Listed(pods))
         }
         Event::Apply(pod) => {
-            if let Some(pod) = PodOnNode::read(&pod) {
+            if let Some(pod) = PodOnNode::read(&pod, node) {
                 seen.put(pod.clone());
                 Some(PodNews::Present(pod))
             } else {
                 seen.remove(&pod);
-                id_of(&pod).map(PodNews::Gone)
+                gone(&pod, node)
             }
         }
         Event::Delete(pod) => {
             seen.remove(&pod);
-            id_of(&pod).map(PodNews::Gone)
+            gone(&pod, node)
         }
     }
 }

@@ -3,6 +3,9 @@
 //!
 //! What is in stays in: a pod that holds a place in the pool loses it only when the API server says that the pod has
 //! gone. Silence says nothing.
+//!
+//! A pod is what it was when it was first seen: what an object says later of limits, priority and policy changes nothing.
+//! For a pod in the pool that is in the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +16,11 @@ use gpupool_core::sharing::PoolCard;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
+use super::pod_names::with_names;
 use super::{Effect, PoolTask};
 use crate::admin_api::policy_name;
 use crate::notice::Notice;
-use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection};
+use crate::pod::{PodNews, PodOnNode, PodRef, Rejection};
 use crate::registry::{PodEntry, Record};
 
 /// What the task keeps of the cluster around it.
@@ -26,8 +30,8 @@ pub(crate) struct Cluster {
     cards: watch::Sender<Vec<PoolCard>>,
     /// How the node's cards are shared; `None`: not at all, or not known yet.
     policy: Option<Policy>,
-    /// Pods of this node that ask for a share and have no place in the pool.
-    outside: BTreeMap<PodId, Outside>,
+    /// Pods of this node that ask for a share and have no place in the pool, by their objects' UIDs.
+    outside: BTreeMap<String, Outside>,
 }
 
 #[derive(Debug)]
@@ -55,19 +59,23 @@ impl PoolTask {
             PodNews::Present(pod) => {
                 let _ = self.present(pod);
             }
-            PodNews::Gone(pod) => self.gone(&pod),
+            PodNews::Gone { id, uid } => self.gone(&id, &uid),
             PodNews::Listed(pods) => self.listed(pods),
         }
         self.settle_policy();
     }
 
     /// A pod is about to start: it must have its place now. Gives the card that it is fixed to, if it is to one.
-    pub(super) fn present(&mut self, pod: PodOnNode) -> Result<Option<CardUuid>, Rejection> {
-        let id = pod.id.clone();
+    pub(super) fn present(&mut self, mut pod: PodOnNode) -> Result<Option<CardUuid>, Rejection> {
         let (reference, marked) = (pod.reference.clone(), pod.turned_away);
+        let first = self.cluster.as_ref().and_then(|cluster| cluster.outside.get(&reference.uid));
+        if let Some(first) = first {
+            pod.asks.clone_from(&first.pod.asks);
+        }
         match self.take_in(&pod) {
             Ok(card) => {
-                let was_outside = self.cluster.as_mut().and_then(|cluster| cluster.outside.remove(&id));
+                let outside = self.cluster.as_mut().map(|cluster| &mut cluster.outside);
+                let was_outside = outside.and_then(|outside| outside.remove(&reference.uid));
                 if was_outside.is_some() || marked {
                     self.outbox.tell(Effect::Notice(Notice::Admitted { pod: reference }));
                 }
@@ -75,7 +83,8 @@ impl PoolTask {
             }
             Err(why) => {
                 let Some(cluster) = &mut self.cluster else { return Err(why) };
-                let before = cluster.outside.insert(id, Outside { pod, why: why.clone() });
+                let outside = Outside { pod, why: why.clone() };
+                let before = cluster.outside.insert(reference.uid.clone(), outside);
                 if before.is_none_or(|before| before.why != why) {
                     info!("{reference} gets no place in the pool: {}", why.sentence);
                     self.outbox.tell(Effect::Notice(Notice::Rejected { pod: reference, why: why.clone() }));
@@ -92,8 +101,12 @@ impl PoolTask {
                     format!("`{}` was deleted, and its GPU processes are not gone yet", pod.reference);
                 return Err(Rejection::new("Leaving", sentence));
             }
-            if let Ok(asks) = &pod.asks {
-                self.follow(&pod.id, asks);
+            if let Some(known) = entry.reference.as_ref().filter(|known| known.uid != pod.reference.uid) {
+                let sentence = format!(
+                    "it says that it stands for the same static pod of this node as `{known}`, which was here first: \
+                     only the kubelet makes such objects, delete the one that it did not make"
+                );
+                return Err(Rejection::new("SameStaticPod", sentence));
             }
             return Ok(self.fixed_card(&pod.id));
         }
@@ -111,20 +124,6 @@ impl PoolTask {
             warn!("cannot share memory with {}: {failure}", pod.reference);
         }
         Ok(self.fixed_card(&pod.id))
-    }
-
-    /// A pod asks for something else than before.
-    fn follow(&mut self, pod: &PodId, asks: &Asks) {
-        let Some(view) = self.pool.pod(pod) else { return };
-        let spec = PodSpec {
-            core: asks.core,
-            memory: asks.memory,
-            priority: asks.priority,
-            card: view.spec.card.clone(),
-        };
-        if *view.spec != spec {
-            self.apply(&Event::PodChanged { pod: pod.clone(), spec });
-        }
     }
 
     fn check_policy(&self, asked: Policy) -> Result<(), Rejection> {
@@ -153,13 +152,13 @@ impl PoolTask {
         Ok(())
     }
 
-    /// The pod is not on this node any more, or has finished.
-    fn gone(&mut self, pod: &PodId) {
+    /// The pod is not on this node any more, or has finished. Nothing happens to another one of the same id.
+    fn gone(&mut self, pod: &PodId, uid: &str) {
         if let Some(cluster) = &mut self.cluster {
-            cluster.outside.remove(pod);
+            cluster.outside.remove(uid);
         }
         let Some(entry) = self.registry.pod(pod).cloned() else { return };
-        if entry.reference.is_none() || entry.stopping {
+        if entry.reference.as_ref().is_none_or(|known| known.uid != uid) || entry.stopping {
             return;
         }
         self.record(Record::Pod { pod: pod.clone(), entry: PodEntry { stopping: true, ..entry } });
@@ -171,12 +170,15 @@ impl PoolTask {
 
     /// These pods are on the node, and no others.
     fn listed(&mut self, pods: Vec<PodOnNode>) {
-        let here: BTreeSet<PodId> = pods.iter().map(|pod| pod.id.clone()).collect();
-        let outside = self.cluster.iter().flat_map(|cluster| cluster.outside.keys());
-        let known = self.registry.pods().filter(|(_, entry)| entry.reference.is_some()).map(|(pod, _)| pod);
-        let gone: Vec<PodId> = known.chain(outside).filter(|pod| !here.contains(*pod)).cloned().collect();
-        for pod in gone {
-            self.gone(&pod);
+        let here: BTreeSet<(PodId, String)> =
+            pods.iter().map(|pod| (pod.id.clone(), pod.reference.uid.clone())).collect();
+        let outside = self.cluster.iter().flat_map(|cluster| cluster.outside.values());
+        let outside = outside.map(|outside| (&outside.pod.id, &outside.pod.reference));
+        let known = self.registry.pods().filter_map(|(pod, entry)| Some((pod, entry.reference.as_ref()?)));
+        let before: BTreeSet<(PodId, String)> =
+            known.chain(outside).map(|(pod, reference)| (pod.clone(), reference.uid.clone())).collect();
+        for (pod, uid) in before.difference(&here) {
+            self.gone(pod, uid);
         }
         for pod in pods {
             let _ = self.present(pod);
@@ -285,7 +287,8 @@ impl PoolTask {
 
     /// Why a pod of this node has no place in the pool.
     pub(super) fn turned_away(&self, pod: &PodId) -> Option<&Rejection> {
-        Some(&self.cluster.as_ref()?.outside.get(pod)?.why)
+        let mut outside = self.cluster.as_ref()?.outside.values();
+        outside.find(|outside| outside.pod.id == *pod).map(|outside| &outside.why)
     }
 
     /// True when nothing is known about the pod: the API server's word may be on its way.
@@ -301,9 +304,9 @@ impl PoolTask {
 
     /// A sentence in which pods are called as people know them: the pool calls them by their UIDs.
     pub(super) fn readable(&self, sentence: &str) -> String {
-        let named = self.registry.pods().filter_map(|(pod, entry)| Some((pod, entry.reference.as_ref()?)));
-        named.fold(sentence.to_owned(), |sentence, (pod, reference)| {
-            sentence.replace(pod.as_str(), &reference.to_string())
+        with_names(sentence, |id| {
+            let entry = self.registry.pod(&id.into())?;
+            entry.reference.as_ref().map(PodRef::to_string)
         })
     }
 

@@ -1,5 +1,6 @@
 //! The whole task in memory: no kernel's clock, journal, process or socket, and everything under one seed.
 
+mod cluster;
 mod machine;
 mod node;
 mod occupied;

@@ -11,7 +11,7 @@ pub(super) fn shared(policy: Policy) -> Value {
     json!({ "key": POLICY_IN_FORCE_LABEL, "operator": "In", "values": [policy.value()] })
 }
 
-/// The same for a pod that asks for whole cards.
+/// The same for a pod that has cards, or parts of them, for itself.
 pub(super) fn exclusive() -> Value {
     json!({ "key": POLICY_IN_FORCE_LABEL, "operator": "DoesNotExist" })
 }

@@ -6,6 +6,8 @@ use gpupool_core::sharing::Pod;
 use gpupool_k8s::pod::sharing_of_json;
 use serde_json::Value;
 
+use crate::partial_object;
+
 /// Where kubectl keeps the configuration that was applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -53,7 +55,7 @@ impl TemplateKind {
     /// The configuration that was applied with an update, if it came that way: the text is new then.
     pub(super) fn applied(self, object: &Value, old: &Value) -> Option<Pod> {
         let text = last_applied(object).filter(|text| last_applied(old) != Some(*text))?;
-        Some(self.sharing(&serde_json::from_str(text).ok()?))
+        Some(self.sharing(&partial_object::read(text).ok()?))
     }
 }
 

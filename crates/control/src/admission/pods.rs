@@ -1,11 +1,13 @@
 //! What the API server is answered about pods and templates: what to change in them, or why they are refused.
 
 use gpupool_core::sharing::admission::{admit, validate, validate_change};
+use gpupool_core::sharing::names::MIRROR_ANNOTATION;
 use gpupool_core::sharing::{Refusal, Rewrite, Update};
 use serde_json::Value;
 
 use super::affinity;
 use super::pod_template::{self, TemplateKind, container_mut, object_mut};
+use crate::namespace_rules::AllowedLimits;
 
 /// An object that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,24 @@ pub(super) struct Review<'a> {
     pub(super) object: &'a Value,
     /// As it is stored now; nothing for a new one.
     pub(super) old: Option<&'a Value>,
+}
+
+/// Who wants to store it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requester<'a> {
+    pub(super) user: &'a str,
+    pub(super) groups: &'a [String],
+    /// Whether it is gpupool itself.
+    pub(super) is_gpupool: bool,
+}
+
+impl Requester<'_> {
+    /// Whether it is the kubelet of a node, by the name and the group that the API server knows kubelets by.
+    fn is_kubelet_of(&self, node: &str) -> bool {
+        let named =
+            self.user.strip_prefix("system:node:").is_some_and(|name| !name.is_empty() && name == node);
+        named && self.groups.iter().any(|group| group == "system:nodes")
+    }
 }
 
 impl Review<'_> {
@@ -34,25 +54,49 @@ impl Review<'_> {
         Ok(self.placed(after, affinity.as_ref()))
     }
 
-    /// The object of one who asks for whole cards: on nodes that don't share.
+    /// The object of one who has cards, or parts of them, for himself: on nodes that don't share.
     pub(super) fn keep_off(self) -> Value {
         let sharing = self.kind.sharing(self.object);
-        let applies = sharing.is_exclusive() && !sharing.shares() && !pod_template::is_leaving(self.object);
+        let applies =
+            sharing.exclusive().is_some() && !sharing.shares() && !pod_template::is_leaving(self.object);
         let affinity = applies.then(affinity::exclusive);
         self.placed(self.object.clone(), affinity.as_ref())
     }
 
-    /// Whether it may be stored. `by_gpupool`: the one who asks is gpupool itself.
-    pub(super) fn validate(self, by_gpupool: bool) -> Result<(), Refusal> {
+    /// Whether it may be stored.
+    pub(super) fn validate(self, by: Requester<'_>) -> Result<(), Refusal> {
         if pod_template::is_leaving(self.object) {
             return Ok(());
         }
         let sharing = self.kind.sharing(self.object);
         match self.old.map(|old| self.kind.sharing(old)) {
-            Some(_) if self.kind.is_pod && by_gpupool => Ok(()),
+            Some(_) if self.kind.is_pod && by.is_gpupool => Ok(()),
             Some(old) if self.kind.is_pod => validate_change(&sharing, &old),
+            None if self.kind.is_pod && sharing.shares() && !self.may_mirror(by) => {
+                Err(Refusal::MirrorAnnotation)
+            }
             old => validate(&sharing, old.as_ref()),
         }
+    }
+
+    /// Whether a new pod has the limits that its namespace allows. Of a template its pods are asked about.
+    pub(super) fn check_limits(self, allowed: &AllowedLimits) -> Result<(), Refusal> {
+        match self.kind.sharing(self.object).share()? {
+            Some(asked) => allowed.check(&asked),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it says nothing of a static pod, or who asks may say it. The API server holds kubelets to mirror pods of
+    /// their own nodes, and everybody else to nothing.
+    fn may_mirror(self, by: Requester<'_>) -> bool {
+        let pod = self.kind.pod(self.object);
+        let annotations = pod.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        if annotations.and_then(|all| all.get(MIRROR_ANNOTATION)).is_none() {
+            return true;
+        }
+        let node = pod.get("spec").and_then(|spec| spec.get("nodeName")).and_then(Value::as_str);
+        by.is_kubelet_of(node.unwrap_or_default())
     }
 
     /// Where the affinity belongs: into new pods, and into the template of a daemon set, whose controller places its pods.
@@ -109,6 +153,9 @@ mod tests {
         })
     }
 
+    const SOMEBODY: Requester<'_> = Requester { user: "somebody", groups: &[], is_gpupool: false };
+    const GPUPOOL: Requester<'_> = Requester { is_gpupool: true, ..SOMEBODY };
+
     fn review<'a>(kind: &str, object: &'a Value, old: Option<&'a Value>) -> Review<'a> {
         Review { kind: TemplateKind::of(kind).unwrap(), object, old }
     }
@@ -143,7 +190,7 @@ mod tests {
             // What is stored goes through unchanged, new or again.
             for old in [None, Some(&after)] {
                 assert_eq!(review(name, &after, old).share().unwrap(), after, "{name}");
-                assert_eq!(review(name, &after, old).validate(false), Ok(()), "{name}");
+                assert_eq!(review(name, &after, old).validate(SOMEBODY), Ok(()), "{name}");
             }
         }
     }
@@ -167,8 +214,18 @@ mod tests {
     #[test]
     fn whole_card_pods_keep_off_and_others_are_left_alone() {
         let mut whole = pod();
-        whole["spec"]["containers"][0]["resources"] = json!({ "limits": { "nvidia.com/gpu": "1" } });
-        assert!(affinity::has(&review("Pod", &whole, None).keep_off(), &affinity::exclusive()));
+        for resource in
+            ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb", "nvidia.com/gpu"]
+        {
+            whole["spec"]["containers"][0]["resources"] = json!({ "limits": { resource: "1" } });
+            assert!(
+                affinity::has(&review("Pod", &whole, None).keep_off(), &affinity::exclusive()),
+                "{resource}"
+            );
+        }
+        let mut other = whole.clone();
+        other["spec"]["containers"][0]["resources"] = json!({ "limits": { "nvidia.com/hostdev": "1" } });
+        assert_eq!(review("Pod", &other, None).keep_off(), other);
         assert_eq!(review("Pod", &whole, None).share().unwrap(), whole);
         assert_eq!(review("Pod", &pod(), None).keep_off(), pod());
         assert_eq!(review("Pod", &whole, Some(&whole)).keep_off(), whole);
@@ -181,7 +238,7 @@ mod tests {
         assert!(review("Pod", &wrong, None).share().is_err());
         wrong["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert_eq!(review("Pod", &wrong, Some(&pod())).share().unwrap(), wrong);
-        assert_eq!(review("Pod", &wrong, Some(&pod())).validate(false), Ok(()));
+        assert_eq!(review("Pod", &wrong, Some(&pod())).validate(SOMEBODY), Ok(()));
     }
 
     #[test]
@@ -190,7 +247,37 @@ mod tests {
         with_card["metadata"]["annotations"] = json!({ "gpupool.io/card": "GPU-1" });
         let stored = pod();
         let review = review("Pod", &with_card, Some(&stored));
-        assert!(review.validate(false).is_err() && review.validate(true).is_ok());
+        assert!(review.validate(SOMEBODY).is_err() && review.validate(GPUPOOL).is_ok());
+    }
+
+    #[test]
+    fn only_the_kubelet_of_its_own_node_makes_a_mirror_pod() {
+        let nodes = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
+        let kubelet = |user| Requester { user, groups: &nodes, is_gpupool: false };
+        let mut mirror = pod();
+        mirror["metadata"]["annotations"] =
+            json!({ "kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef" });
+        mirror["spec"]["nodeName"] = json!("n1");
+        assert_eq!(review("Pod", &mirror, None).validate(kubelet("system:node:n1")), Ok(()));
+        for by in [
+            SOMEBODY,
+            GPUPOOL,
+            kubelet("system:node:n2"),
+            kubelet("system:node:"),
+            kubelet("n1"),
+            // A name alone makes no kubelet.
+            Requester { user: "system:node:n1", ..SOMEBODY },
+        ] {
+            assert_eq!(review("Pod", &mirror, None).validate(by), Err(Refusal::MirrorAnnotation), "{by:?}");
+        }
+        let mut nowhere = mirror.clone();
+        nowhere["spec"]["nodeName"] = json!("");
+        assert!(review("Pod", &nowhere, None).validate(kubelet("system:node:")).is_err());
+        // Whatever stands in the annotation, and whoever asks for no share.
+        mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("e");
+        assert!(review("Pod", &mirror, None).validate(SOMEBODY).is_err());
+        mirror["spec"]["containers"][0]["resources"] = json!({});
+        assert_eq!(review("Pod", &mirror, None).validate(SOMEBODY), Ok(()));
     }
 
     #[test]
@@ -204,7 +291,7 @@ mod tests {
             for kind in ["Pod", "Deployment", "CronJob", "PodTemplate"] {
                 assert_eq!(review(kind, &odd, None).share().unwrap(), odd, "{kind}");
                 assert_eq!(review(kind, &odd, Some(&odd)).keep_off(), odd, "{kind}");
-                assert_eq!(review(kind, &odd, None).validate(false), Ok(()), "{kind}");
+                assert_eq!(review(kind, &odd, None).validate(SOMEBODY), Ok(()), "{kind}");
             }
         }
     }

@@ -3,23 +3,82 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
-use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::partial_object::{self, ReadError};
+
+/// The most nodes of one question. Kubernetes itself is made for 5,000.
+const MOST_NODES: usize = 20_000;
 
 /// `ExtenderArgs`: the body of `filter` and `prioritize`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(super) struct ExtenderArguments<'a> {
-    #[serde(rename = "Pod")]
-    pub(super) pod: Pod,
+    /// What is looked at of the pod.
+    pub(super) pod: Value,
     /// Nothing when the scheduler sends whole nodes instead, which it does unless it is told `nodeCacheCapable`.
-    #[serde(rename = "NodeNames", borrow, default)]
     pub(super) node_names: Option<Vec<Cow<'a, str>>>,
 }
 
+/// Why the scheduler's question was not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum QuestionError {
+    #[error("the question cannot be read: {0}")]
+    Form(#[from] serde_json::Error),
+    #[error("the pod in the question: {0}")]
+    Pod(#[from] ReadError),
+}
+
+#[derive(Deserialize)]
+struct SentArguments<'a> {
+    #[serde(rename = "Pod", borrow)]
+    pod: &'a RawValue,
+    #[serde(rename = "NodeNames", borrow, default)]
+    node_names: Option<NodeNames<'a>>,
+}
+
+/// So many at most.
+struct NodeNames<'a>(Vec<Cow<'a, str>>);
+
+#[derive(Deserialize)]
+struct NodeName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for NodeNames<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_seq(NodeNamesVisitor)
+    }
+}
+
+struct NodeNamesVisitor;
+
+impl<'de> Visitor<'de> for NodeNamesVisitor {
+    type Value = NodeNames<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of node names")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut names = Vec::new();
+        while let Some(NodeName(name)) = list.next_element()? {
+            if names.len() >= MOST_NODES {
+                return Err(de::Error::custom(format_args!("more than {MOST_NODES} node names")));
+            }
+            names.push(name);
+        }
+        Ok(NodeNames(names))
+    }
+}
+
 impl<'a> ExtenderArguments<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(body)
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, QuestionError> {
+        let sent: SentArguments<'a> = serde_json::from_slice(body)?;
+        let pod = partial_object::read(sent.pod.get())?;
+        Ok(Self { pod, node_names: sent.node_names.map(|names| names.0) })
     }
 }
 

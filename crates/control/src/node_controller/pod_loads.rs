@@ -12,7 +12,8 @@ struct PodLoad {
     /// `namespace/name`.
     name: String,
     shares: bool,
-    exclusive: bool,
+    /// The resource by which it has cards, or parts of them, for itself.
+    exclusive: Option<String>,
     requests: Amounts,
 }
 
@@ -58,8 +59,8 @@ impl PodLoads {
         let mut load = Load::default();
         for weight in self.nodes.get(node).into_iter().flat_map(HashMap::values) {
             load.requested.add(&weight.requests);
-            if weight.exclusive {
-                load.exclusive.insert(weight.name.clone());
+            if let Some(resource) = &weight.exclusive {
+                load.exclusive.insert(weight.name.clone(), resource.clone());
             }
             if weight.shares {
                 load.shared.insert(weight.name.clone());
@@ -81,7 +82,7 @@ impl PodLoad {
         Self {
             name: format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default()),
             shares: sharing.shares(),
-            exclusive: sharing.is_exclusive(),
+            exclusive: sharing.exclusive().map(str::to_owned),
             requests: pod.spec.as_ref().map(scheduled_requests).unwrap_or_default(),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox;
 use crate::scene::{Scene, eventually, shared_cluster};
-use crate::served::{CORE, Served, chart, container, pod, said, webhooks};
+use crate::served::{CORE, MEMORY, Served, chart, container, pod, said, webhooks};
 
 fn labels() -> Value {
     json!({
@@ -340,6 +340,22 @@ async fn whole_card_pods_keep_off_shared_nodes_and_nobody_else_is_touched() {
         json!([{ "matchExpressions": [{ "key": "gpupool.io/share-policy", "operator": "DoesNotExist" }] }]);
     assert_eq!(in_force(&served.get("pod/whole")), &off);
     served.ok(&["apply", "-f", "-"], &pod("whole", &json!({}), &whole));
+    // So do slices and replicas of cards, under whatever name of NVIDIA's.
+    for resource in ["nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb"] {
+        let part = json!({ "name": "c", "image": "none", "resources": { "limits": { resource: "1" } } });
+        served.ok(&["apply", "-f", "-"], &pod("part", &json!({}), &part));
+        assert_eq!(in_force(&served.get("pod/part")), &off, "{resource}");
+        served.ok(&["delete", "pod/part", "--now"], &Value::Null);
+        let mut both = container("demo", "10", "10");
+        both["resources"]["limits"][resource] = json!("1");
+        let said = served.refused(&["apply", "-f", "-"], &pod("part", &labels(), &both));
+        assert!(said.contains(&format!("({resource}) and container \"demo\" for a share of one")), "{said}");
+    }
+    let network =
+        json!({ "name": "c", "image": "none", "resources": { "limits": { "nvidia.com/hostdev": "1" } } });
+    served.ok(&["apply", "-f", "-"], &pod("network", &json!({}), &network));
+    assert!(served.get("pod/network")["spec"]["affinity"].is_null());
+    served.ok(&["delete", "pod/network", "--now"], &Value::Null);
     let cpu = json!({ "name": "c", "image": "none", "resources": { "requests": { "cpu": "1" } } });
     served.ok(&["apply", "-f", "-"], &pod("cpu", &labels(), &cpu));
     let cpu = served.get("pod/cpu");
@@ -433,6 +449,163 @@ async fn the_charts_roles_suffice_for_admission_and_for_the_policy() {
         .add(&gpupool_testbed::KwokNode::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));
     served.ok(&["label", "node/n", "alibabacloud.com/gpu-share-policy=static"], &Value::Null);
     served.ok(&["wait", "node/n", "--for=condition=GPUSharePolicy", "--timeout=180s"], &Value::Null);
+    served.end().await;
+    scene.end().await;
+}
+
+/// A namespace for one test, with somebody who may do everything in it and nothing elsewhere.
+struct Team<'a> {
+    served: &'a Served,
+    namespace: &'static str,
+}
+
+impl<'a> Team<'a> {
+    const USER: &'static str = "--as=ann";
+
+    async fn new(served: &'a Served, namespace: &'static str) -> Self {
+        served.ok(&["create", "namespace", namespace], &Value::Null);
+        let words =
+            ["create", "rolebinding", "ann", "--clusterrole=admin", "--user=ann", "--namespace", namespace];
+        served.ok(&words, &Value::Null);
+        // Without it the API server takes no pod.
+        eventually("the namespace has no service account", async || {
+            let words = ["get", "serviceaccount/default", "--namespace", namespace];
+            served.run(&words, &Value::Null).status.success()
+        })
+        .await;
+        Self { served, namespace }
+    }
+
+    /// Creates a pod as that somebody; says why it was refused.
+    fn create(&self, name: &str, request: &str, limit: &str) -> Result<(), String> {
+        let manifest = pod(name, &labels(), &container("demo", request, limit));
+        let output =
+            self.served.run(&["create", Self::USER, "--namespace", self.namespace, "-f", "-"], &manifest);
+        if output.status.success() { Ok(()) } else { Err(said(&output)) }
+    }
+
+    /// Deletes its pods, so that their names are free.
+    fn clear(&self) {
+        self.served.ok(&["delete", "pods", "--all", "--now", "--namespace", self.namespace], &Value::Null);
+    }
+
+    /// Waits until a rule holds: control follows it, so that it holds a moment later.
+    async fn until_refused(&self, request: &str, limit: &str, says: &str) {
+        eventually(says, async || {
+            let refused = self.create("late", request, limit);
+            if refused.is_ok() {
+                self.clear();
+            }
+            refused.is_err_and(|said| said.contains(says))
+        })
+        .await;
+    }
+
+    fn end(self) {
+        self.clear();
+        self.served.ok(&["delete", "namespace", self.namespace, "--wait=false"], &Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_held_to_limit_ranges_ceilings_and_a_quota() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let served = Served::on(&scene).await;
+    let team = Team::new(&served, "team-rules").await;
+    let in_team = ["--namespace", team.namespace];
+    assert_eq!(team.create("free", "10", "100"), Ok(()), "where nothing is said, every limit is allowed");
+    team.clear();
+
+    let range = |item: &Value| {
+        let range = json!({
+            "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "cap" }, "spec": { "limits": [item] },
+        });
+        served.ok(&["apply", in_team[0], in_team[1], "-f", "-"], &range);
+    };
+    range(&json!({ "type": "Container", "max": { CORE: "50" } }));
+    team.until_refused("10", "100", "LimitRange \"cap\" allows at most 50").await;
+    assert_eq!(team.create("low", "10", "50"), Ok(()));
+    // The annotation is the limit, too.
+    let mut outright = pod("outright", &labels(), &container("demo", "10", "10"));
+    outright["metadata"]["annotations"] = json!({ "gpupool.io/gpu-core.limit": "0100" });
+    let words = ["create", Team::USER, in_team[0], in_team[1], "-f", "-"];
+    let said = served.refused(&words, &outright);
+    assert!(said.contains("is 100, and LimitRange \"cap\" allows at most 50"), "{said}");
+    team.clear();
+
+    // With a ratio, a quota on requests is one on limits: twice as much.
+    range(&json!({ "type": "Container", "maxLimitRequestRatio": { CORE: "2", MEMORY: "2" } }));
+    team.until_refused("10", "100", "allows at most 2 times the request, which is 10").await;
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "sum" },
+        "spec": { "hard": { format!("requests.{CORE}"): "20" } },
+    });
+    served.ok(&["apply", in_team[0], in_team[1], "-f", "-"], &quota);
+    eventually("the quota does not count", async || {
+        let quota = served.ok(&["get", "quota/sum", in_team[0], in_team[1], "-o", "json"], &Value::Null);
+        serde_json::from_str::<Value>(&quota).unwrap()["status"]["used"].is_object()
+    })
+    .await;
+    assert_eq!((team.create("one", "10", "20"), team.create("two", "10", "20")), (Ok(()), Ok(())));
+    let said = team.create("three", "1", "2").unwrap_err();
+    assert!(said.contains("exceeded quota: sum"), "{said}");
+    team.clear();
+    served.ok(&["delete", "quota/sum", "limitrange/cap", in_team[0], in_team[1]], &Value::Null);
+
+    // A ceiling on the namespace, which its own people cannot raise.
+    let annotate = |user: &[&str], text: &str| {
+        let text = format!("gpupool.io/gpu-memory.max-limit={text}");
+        let words = [&["annotate", "--overwrite", "namespace", team.namespace, &text], user].concat();
+        served.run(&words, &Value::Null).status.success()
+    };
+    assert!(annotate(&[], "40"));
+    team.until_refused("10", "100", "max-limit of namespace \"team-rules\" allows 40: lower the limit").await;
+    assert_eq!(team.create("low", "10", "40"), Ok(()));
+    team.clear();
+    assert!(!annotate(&[Team::USER], "100"));
+    assert!(annotate(&[], "much"));
+    team.until_refused("10", "10", "is \"much\", and until it is a whole number").await;
+    team.end();
+    served.end().await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_kubelet_of_a_node_makes_mirror_pods_that_share() {
+    const HASH: &str = "0123456789abcdef0123456789abcdef";
+    let cluster = shared_cluster();
+    let mut scene = Scene::on(&cluster).await;
+    scene.add(&gpupool_testbed::KwokNode::new("n"));
+    let served = Served::on(&scene).await;
+    let uid = served.get("node/n")["metadata"]["uid"].clone();
+    let mirror = |container: &Value| {
+        let mut mirror = pod("static-n", &labels(), container);
+        mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": HASH });
+        mirror["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": uid, "controller": true }]);
+        mirror["spec"]["nodeName"] = json!("n");
+        mirror["spec"]["automountServiceAccountToken"] = json!(false);
+        mirror
+    };
+    let share = mirror(&container("demo", "10", "100"));
+    let kubelet = ["--as=system:node:n", "--as-group=system:nodes", "--as-group=system:authenticated"];
+    let create = |by: &[&str], manifest: &Value| {
+        served.run(&[&["create", "--dry-run=server", "-f", "-"], by].concat(), manifest)
+    };
+    // The API server lets everybody who may create pods write the annotation: without a share, it is stored.
+    let plain = mirror(&json!({ "name": "demo", "image": "none" }));
+    let output = create(&[], &plain);
+    assert!(output.status.success(), "{}", said(&output));
+    for by in [&[][..], &["--as=system:node:n", "--as-group=system:masters"]] {
+        let refused = said(&create(by, &share));
+        assert!(
+            refused.contains("kubernetes.io/config.mirror is written by the kubelet"),
+            "{by:?}: {refused}"
+        );
+    }
+    let output = create(&kubelet, &share);
+    assert!(output.status.success(), "{}", said(&output));
     served.end().await;
     scene.end().await;
 }

@@ -212,7 +212,19 @@ async fn sharing_begins_when_the_last_whole_card_pod_has_gone_and_not_before() {
     let told = scene.events("n").await;
     assert!(told.contains(&("ExclusivePodsOnNode".to_owned(), shown.message().to_owned())), "{told:?}");
 
-    scene.delete_pod("train").await;
+    // A slice or a replica of a card is in the way as a whole one is.
+    for (name, resource, asks) in [
+        ("slice", "nvidia.com/mig-1g.5gb", "asks for slices of cards"),
+        ("replica", "nvidia.com/gpu.shared", "asks for replicas of cards"),
+    ] {
+        scene.run_pod(name, "n", &json!({ resource: "1" })).await;
+        let gone = if name == "slice" { "train" } else { "slice" };
+        scene.delete_pod(gone).await;
+        let says = format!("pod default/{name} {asks} on the node: delete or move it first");
+        let shown = scene.until_shown("n", &says, |shown| shown.message() == says).await;
+        assert!(shown.is("none"), "{shown:?}");
+    }
+    scene.delete_pod("replica").await;
     scene.until_shown("n", "is not shared", |shown| shown.is("static") && shown.reason() == "Valid").await;
     scene.delete_pod("cpu-only").await;
     controller.end().await;

@@ -1,5 +1,7 @@
 //! The share policy's steps: they come to an end, and what they did can be undone.
 
+use std::collections::BTreeMap;
+
 use gpupool_control::ClusterSettings;
 use gpupool_control::node_controller::NodeWrite;
 use gpupool_control::node_controller::observed::ObservedNode;
@@ -121,10 +123,14 @@ fn sharing_begins_again_when_the_kubelet_has_stopped_offering_what_was_shared() 
     assert_eq!(after.sharing.metadata.policy.as_deref(), Some("share-pool"));
 }
 
+fn whole(pod: &str) -> BTreeMap<String, String> {
+    [(pod.to_owned(), "nvidia.com/gpu".to_owned())].into()
+}
+
 #[test]
 fn a_refusal_is_told_once() {
     let mut busy = node(true, Some("share-pool"));
-    busy.load = Some(Load { exclusive: ["a/b".to_owned()].into(), ..Load::default() });
+    busy.load = Some(Load { exclusive: whole("a/b"), ..Load::default() });
     let (writes, after, _) = settle(busy, &ClusterSettings::default());
     let told: Vec<_> = writes.iter().filter_map(NodeWrite::event).collect();
     assert_eq!(
@@ -134,7 +140,7 @@ fn a_refusal_is_told_once() {
     assert_eq!(plan(&after, &ClusterSettings::default()).write, None);
     // Another pod is in the way now: the condition says so, and no second Event.
     let mut other = after;
-    other.load = Some(Load { exclusive: ["a/c".to_owned()].into(), ..Load::default() });
+    other.load = Some(Load { exclusive: whole("a/c"), ..Load::default() });
     let (writes, after, _) = settle(other, &ClusterSettings::default());
     assert!(writes.len() == 1 && writes[0].event().is_none(), "{writes:?}");
     assert!(after.sharing.conditions[0].as_ref().unwrap().message.contains("a/c"));
@@ -157,7 +163,7 @@ proptest! {
         for (policy, exclusive, shared) in asked {
             now = asking(now, policy);
             let mut load = Load::default();
-            load.exclusive.extend(exclusive.then(|| "a/whole".to_owned()));
+            load.exclusive.extend(whole("a/whole").into_iter().filter(|_| exclusive));
             load.shared.extend(shared.then(|| "a/shared".to_owned()));
             now.load = Some(load);
             let before = now.sharing.metadata.policy.clone();

@@ -5,8 +5,9 @@
 //! object means what it meant; what somebody changes in it is found by comparing.
 
 use super::dimension::Dimension;
-use super::pod::{Amount, Container, Pod, PodShare, whole_percent};
+use super::pod::{Amount, Container, Pod, PodShare, annotated_limit, canonical_limit, whole_percent};
 use super::refusal::Refusal;
+use crate::share::Percent;
 
 /// How an object was before, where one is updated.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub fn admit(pod: &Pod, update: Option<Update<'_>>) -> Result<Admitted, Refusal>
     let rewrite = rewrite(pod, update);
     let after = rewritten(pod, &rewrite);
     let asked = match update {
-        Some(update) if *update.old == after => after.share().ok().flatten(),
+        Some(update) if update.old.canonical() == after.canonical() => after.share().ok().flatten(),
         _ => after.share()?,
     };
     Ok(Admitted { rewrite, asked })
@@ -60,7 +61,7 @@ pub fn admit(pod: &Pod, update: Option<Update<'_>>) -> Result<Admitted, Refusal>
 
 /// Whether a new object, or a changed template, may be stored as it is.
 pub fn validate(pod: &Pod, old: Option<&Pod>) -> Result<(), Refusal> {
-    if old == Some(pod) {
+    if old.is_some_and(|old| old.canonical() == pod.canonical()) {
         return Ok(());
     }
     let asked = pod.share()?;
@@ -79,9 +80,9 @@ pub fn validate_change(pod: &Pod, old: &Pod) -> Result<(), Refusal> {
         return Err(Refusal::PolicyChanged);
     }
     for dimension in Dimension::ALL {
-        let limit = old.limit_text(dimension);
-        if pod.limit_text(dimension) != limit {
-            return Err(Refusal::LimitChanged { dimension, limit: limit.and_then(whole_percent) });
+        let limit = old.limit(dimension);
+        if pod.limit(dimension) != limit {
+            return Err(Refusal::LimitChanged { dimension, limit: limit.and_then(Result::ok) });
         }
     }
     Ok(())
@@ -101,12 +102,13 @@ fn rewrite(pod: &Pod, update: Option<Update<'_>>) -> Rewrite {
             if amount.limit.as_ref() != Some(request) {
                 rewrite.limits.push((at, dimension, request.clone()));
             }
-            let limit = intended(pod, container, dimension, update);
+            let limit = intended(pod, container, dimension, update).map(|limit| canonical_limit(&limit));
             let stands = pod.limit_annotation(dimension);
-            let wanted = limit.filter(|limit| whole_percent(limit) != Some(percent));
-            // One that says what is the case anyway may stay as somebody wrote it.
-            let says_so = stands.is_some_and(|text| wanted.is_none() && whole_percent(text) == Some(percent));
-            if wanted.as_deref() != stands && !says_so {
+            let above = limit.filter(|limit| annotated_limit(limit) != Some(percent));
+            // One that says what is the case anyway may stay.
+            let says_so = stands.filter(|text| annotated_limit(text) == Some(percent)).map(canonical_limit);
+            let wanted = above.or(says_so);
+            if wanted.as_deref() != stands {
                 rewrite.annotations.push((dimension, wanted));
             }
         }
@@ -163,9 +165,12 @@ fn rewritten(pod: &Pod, rewrite: &Rewrite) -> Pod {
 }
 
 impl Pod {
-    /// The text by which a stored pod's limit is told: the annotation's, else the first request's.
-    fn limit_text(&self, dimension: Dimension) -> Option<&str> {
-        let request = || self.containers.iter().find_map(|one| one.amount(dimension).request.as_deref());
-        self.limit_annotation(dimension).or_else(request)
+    /// A stored pod's limit: the annotation's, else the first request; the text where that is no percentage.
+    fn limit(&self, dimension: Dimension) -> Option<Result<Percent, &str>> {
+        if let Some(text) = self.limit_annotation(dimension) {
+            return Some(annotated_limit(text).ok_or(text));
+        }
+        let request = self.containers.iter().find_map(|one| one.amount(dimension).request.as_deref())?;
+        Some(whole_percent(request).ok_or(request))
     }
 }

@@ -3,12 +3,13 @@
 //! What is asked for and what holds are two things. A change that would pull a card from under somebody is refused with
 //! the sentence that says what to do, and the old policy stays until it can be followed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::{EXCLUSIVE_RESOURCE, POLICY_LABEL};
 use super::policy::{Policy, PolicyError};
 use super::qos::{Qos, QosError};
 use super::reservation::{Amounts, Reserved, reservation};
+use crate::names::part_of_cards;
 use crate::node_use::NodeUse;
 use crate::quantity::Quantity;
 
@@ -18,9 +19,9 @@ const NAMED: usize = 3;
 /// The pods on a node that have not finished.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Load {
-    /// Those that ask for whole cards, as `namespace/name`.
-    pub exclusive: BTreeSet<String>,
-    /// Those that share, likewise.
+    /// Those that have cards, or parts of them, for themselves: as `namespace/name`, with the resource.
+    pub exclusive: BTreeMap<String, String>,
+    /// Those that share, as `namespace/name`.
     pub shared: BTreeSet<String>,
     /// What all of them request.
     pub requested: Amounts,
@@ -97,17 +98,17 @@ pub enum NodeRefusal {
         "the node has no cards yet: nothing advertises {EXCLUSIVE_RESOURCE} there, and no agent has named any; check that the agent and the driver run on it"
     )]
     NoCards,
-    /// Somebody uses whole cards.
-    #[error("{} on the node: delete or move {them} first", pods(pods_there, "asks for whole cards", "ask for whole cards"), them = them(pods_there))]
+    /// Somebody has cards, or parts of them, for himself.
+    #[error("{} on the node: delete or move {them} first", exclusive_pods(pods_there), them = them(pods_there.len()))]
     ExclusivePods {
-        /// The pods that stand in the way, as `namespace/name`.
-        pods_there: BTreeSet<String>,
+        /// The pods that stand in the way, as `namespace/name`, with the resource.
+        pods_there: BTreeMap<String, String>,
     },
     /// Somebody shares.
     #[error(
         "{} on the node, so the policy stays {stays}: delete {them} first, then {wanted} is set by itself",
-        pods(pods_there, "shares cards", "share cards"),
-        them = them(pods_there)
+        pods(pods_there.iter(), "shares cards", "share cards"),
+        them = them(pods_there.len())
     )]
     SharedPods {
         /// The pods that stand in the way, as `namespace/name`.
@@ -232,19 +233,26 @@ fn nothing(refusal: NodeRefusal) -> SharingDecision {
 }
 
 /// `pod a/b asks`, `pods a/b, a/c and 4 more ask`.
-fn pods(pods: &BTreeSet<String>, one: &str, several: &str) -> String {
-    let named: Vec<&str> = pods.iter().take(NAMED).map(String::as_str).collect();
-    let rest = pods.len().saturating_sub(NAMED);
+fn pods<'a>(pods: impl ExactSizeIterator<Item = &'a String>, one: &str, several: &str) -> String {
+    let count = pods.len();
+    let named: Vec<&str> = pods.take(NAMED).map(String::as_str).collect();
+    let rest = count.saturating_sub(NAMED);
     let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    if pods.len() == 1 {
+    if count == 1 {
         format!("pod {} {one}", named.join(", "))
     } else {
         format!("pods {}{more} {several}", named.join(", "))
     }
 }
 
-fn them(pods: &BTreeSet<String>) -> &'static str {
-    if pods.len() == 1 { "it" } else { "them" }
+fn exclusive_pods(pods_there: &BTreeMap<String, String>) -> String {
+    let parts = pods_there.values().map(|resource| part_of_cards(resource).unwrap_or("whole cards"));
+    let parts = Vec::from_iter(parts.collect::<BTreeSet<_>>()).join(", ");
+    pods(pods_there.keys(), &format!("asks for {parts}"), &format!("ask for {parts}"))
+}
+
+fn them(pods: usize) -> &'static str {
+    if pods == 1 { "it" } else { "them" }
 }
 
 fn listed(amounts: &Amounts, one: &str, several: &str) -> String {

@@ -1,6 +1,9 @@
 //! Computing power and memory: the two things of a card that pods share, and the names under which they are asked for.
 
-use super::names::{CORE_LIMIT_ANNOTATION, CORE_RESOURCE, MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE};
+use super::names::{
+    CORE_CEILING_ANNOTATION, CORE_LIMIT_ANNOTATION, CORE_RESOURCE, MEMORY_CEILING_ANNOTATION,
+    MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE,
+};
 
 /// One of the two things of a card that are shared.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -28,6 +31,14 @@ impl Dimension {
         match self {
             Self::Core => CORE_LIMIT_ANNOTATION,
             Self::Memory => MEMORY_LIMIT_ANNOTATION,
+        }
+    }
+
+    /// The annotation of a namespace that holds the highest limit there.
+    pub const fn ceiling_annotation(self) -> &'static str {
+        match self {
+            Self::Core => CORE_CEILING_ANNOTATION,
+            Self::Memory => MEMORY_CEILING_ANNOTATION,
         }
     }
 

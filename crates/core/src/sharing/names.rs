@@ -25,8 +25,15 @@ pub const POLICY_IN_FORCE_LABEL: &str = "gpupool.io/share-policy";
 pub const QOS_IN_FORCE_ANNOTATION: &str = "gpupool.io/share-qos";
 /// Pod annotation: the limit on computing power, in percent of one card. Absent where it is the request.
 pub const CORE_LIMIT_ANNOTATION: &str = "gpupool.io/gpu-core.limit";
+/// Namespace annotation: the highest limit on computing power that a pod there may have, in percent of one card. With
+/// `.share-pool` or `.static` behind it, for pods of that policy.
+pub const CORE_CEILING_ANNOTATION: &str = "gpupool.io/gpu-core.max-limit";
+/// Namespace annotation: the same for memory.
+pub const MEMORY_CEILING_ANNOTATION: &str = "gpupool.io/gpu-memory.max-limit";
 /// Pod annotation: the limit on memory, in percent of one card. Absent where it is the request.
 pub const MEMORY_LIMIT_ANNOTATION: &str = "gpupool.io/gpu-memory.limit";
+/// Pod annotation, written by a kubelet: the object mirrors the static pod of its node with this id.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// Pod annotation, written by gpupool: the UUID of a `static` pod's card.
 pub const CARD_ANNOTATION: &str = "gpupool.io/card";
 /// Node annotation, written by the agent: the cards of the node's pool, as JSON.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use super::dimension::Dimension;
 use super::names::{
     CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, CORE_LIMIT_ANNOTATION, CORE_RESOURCE,
-    EXCLUSIVE_RESOURCE, MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE, POLICY_LABEL,
+    MEMORY_LIMIT_ANNOTATION, MEMORY_RESOURCE, POLICY_LABEL,
 };
 use super::policy::Policy;
 use super::refusal::Refusal;
+use crate::names::part_of_cards;
 use crate::one_line::one_line;
 use crate::quantity::Quantity;
 use crate::share::{Percent, Share};
@@ -44,8 +45,8 @@ pub struct Container {
     pub core: Amount,
     /// What it says about memory.
     pub memory: Amount,
-    /// Whether it asks for whole cards.
-    pub exclusive: bool,
+    /// The resource by which it has cards, or parts of them, for itself (see [`part_of_cards`]).
+    pub exclusive: Option<String>,
 }
 
 /// What a container says about one resource, as quantities' texts.
@@ -97,9 +98,20 @@ impl Pod {
         self.containers.iter().any(Container::shares)
     }
 
-    /// Whether any container asks for whole cards.
-    pub fn is_exclusive(&self) -> bool {
-        self.containers.iter().any(|container| container.exclusive)
+    /// The resource by which a container has cards, or parts of them, for itself.
+    pub fn exclusive(&self) -> Option<&str> {
+        self.containers.iter().find_map(|container| container.exclusive.as_deref())
+    }
+
+    /// The same pod with the annotations of limits in their one canonical form, by which pods are compared.
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        let canonical = |text: &Option<String>| text.as_deref().map(canonical_limit);
+        Self {
+            core_limit: canonical(&self.core_limit),
+            memory_limit: canonical(&self.memory_limit),
+            ..self.clone()
+        }
     }
 
     /// What the pod asks for; nothing if it does not share.
@@ -130,8 +142,9 @@ impl Pod {
         if let Some(second) = sharing.next() {
             return Err(Refusal::TwoContainers { first: name(container), second: name(second) });
         }
-        if let Some(exclusive) = self.containers.iter().find(|container| container.exclusive) {
-            return Err(Refusal::WithExclusive { sharing: name(container), exclusive: name(exclusive) });
+        let exclusive = |other: &Container| Some((name(other), other.exclusive.clone()?));
+        if let Some((exclusive, resource)) = self.containers.iter().find_map(exclusive) {
+            return Err(Refusal::WithExclusive { sharing: name(container), exclusive, resource });
         }
         if let Some(missing) = Dimension::ALL.into_iter().find(|one| !container.amount(*one).is_asked()) {
             return Err(Refusal::OneAlone { container: name(container), missing });
@@ -175,23 +188,36 @@ impl Pod {
 }
 
 impl Container {
-    /// A container: `request` and `limit` give the texts of its `resources` by a resource's name.
-    pub fn new<T: Into<String>>(
+    /// A container with these `resources`: names with the texts of their quantities.
+    pub fn new<'a>(
         name: &str,
         init: bool,
-        request: impl Fn(&str) -> Option<T>,
-        limit: impl Fn(&str) -> Option<T>,
+        requests: impl Iterator<Item = (&'a str, String)>,
+        limits: impl Iterator<Item = (&'a str, String)>,
     ) -> Self {
-        let amount = |resource: &str| Amount {
-            request: request(resource).map(T::into),
-            limit: limit(resource).map(T::into),
-        };
-        Self {
-            name: name.to_owned(),
-            init,
-            core: amount(CORE_RESOURCE),
-            memory: amount(MEMORY_RESOURCE),
-            exclusive: amount(EXCLUSIVE_RESOURCE).is_more_than_nothing(),
+        let mut read = Self { name: name.to_owned(), init, ..Self::default() };
+        for (resource, amount) in requests {
+            read.note(resource, amount, |stands| &mut stands.request);
+        }
+        for (resource, amount) in limits {
+            read.note(resource, amount, |stands| &mut stands.limit);
+        }
+        read
+    }
+
+    fn note(
+        &mut self,
+        resource: &str,
+        amount: String,
+        list: impl FnOnce(&mut Amount) -> &mut Option<String>,
+    ) {
+        match resource {
+            CORE_RESOURCE => *list(&mut self.core) = Some(amount),
+            MEMORY_RESOURCE => *list(&mut self.memory) = Some(amount),
+            _ if part_of_cards(resource).is_some() && !is_nothing(&amount) => {
+                self.exclusive.get_or_insert_with(|| resource.to_owned());
+            }
+            _ => {}
         }
     }
 
@@ -214,11 +240,10 @@ impl Amount {
     pub fn is_asked(&self) -> bool {
         self.request.is_some() || self.limit.is_some()
     }
+}
 
-    fn is_more_than_nothing(&self) -> bool {
-        let nothing = |text: &String| Quantity::parse(text).is_ok_and(Quantity::is_zero);
-        self.request.iter().chain(&self.limit).any(|text| !nothing(text))
-    }
+fn is_nothing(amount: &str) -> bool {
+    Quantity::parse(amount).is_ok_and(Quantity::is_zero)
 }
 
 /// A quantity as a whole percentage.
@@ -235,10 +260,17 @@ pub(super) fn whole_percent(text: &str) -> Option<Percent> {
     Percent::new(u64::try_from(units).ok()?).ok()
 }
 
-/// An annotation's text as a limit: digits only, as gpupool writes it.
-fn limit_of(text: &str, dimension: Dimension) -> Result<Percent, Refusal> {
+/// An annotation's text as a limit: digits only.
+pub(super) fn annotated_limit(text: &str) -> Option<Percent> {
     let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    number
-        .and_then(|number| Percent::new(number).ok())
-        .ok_or_else(|| Refusal::LimitAnnotation { dimension, value: one_line(text, 40) })
+    Percent::new(number?).ok()
+}
+
+/// The one form in which a limit is stored: digits without leading zeros. What is no limit stays as it is.
+pub(super) fn canonical_limit(text: &str) -> String {
+    annotated_limit(text).map_or_else(|| text.to_owned(), |limit| limit.to_string())
+}
+
+fn limit_of(text: &str, dimension: Dimension) -> Result<Percent, Refusal> {
+    annotated_limit(text).ok_or_else(|| Refusal::LimitAnnotation { dimension, value: one_line(text, 40) })
 }

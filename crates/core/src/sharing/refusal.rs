@@ -1,8 +1,9 @@
 //! Why a pod may not share as it asks to, in the sentence that `kubectl apply` shows.
 
 use super::dimension::Dimension;
-use super::names::{CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, EXCLUSIVE_RESOURCE, POLICY_LABEL};
+use super::names::{CARD_ANNOTATION, COMPUTE_CLASS, COMPUTE_CLASS_LABEL, MIRROR_ANNOTATION, POLICY_LABEL};
 use super::policy::PolicyError;
+use crate::names::part_of_cards;
 use crate::share::Percent;
 
 /// Why a pod or a pod template is refused.
@@ -76,13 +77,16 @@ pub enum Refusal {
     },
     /// Whole cards and shares in one pod.
     #[error(
-        "container \"{exclusive}\" asks for whole cards ({EXCLUSIVE_RESOURCE}) and container \"{sharing}\" for a share of one: a pod asks for one or the other"
+        "container \"{exclusive}\" asks for {} ({resource}) and container \"{sharing}\" for a share of one: a pod asks for one or the other",
+        part_of_cards(resource).unwrap_or("whole cards")
     )]
     WithExclusive {
         /// The container with percentages.
         sharing: String,
-        /// The container with whole cards; perhaps the same.
+        /// The container with cards, or parts of them, for itself; perhaps the same.
         exclusive: String,
+        /// The resource by which it asks for them.
+        resource: String,
     },
     /// The pod does not say for which nodes it is.
     #[error(
@@ -118,6 +122,52 @@ pub enum Refusal {
         "label {POLICY_LABEL} can't be changed on a pod that shares a card: delete the pod and create it anew, or change its template"
     )]
     PolicyChanged,
+    /// Only a kubelet says which static pod an object stands for.
+    #[error(
+        "annotation {MIRROR_ANNOTATION} is written by the kubelet of the pod's own node alone, for a static pod there: leave it out"
+    )]
+    MirrorAnnotation,
+    /// More than the namespace's ceiling.
+    #[error(
+        "the limit of {} is {limit}, and annotation {annotation} of namespace \"{namespace}\" allows {most}: lower the limit",
+        dimension.resource()
+    )]
+    OverCeiling {
+        /// The dimension whose limit it is.
+        dimension: Dimension,
+        /// The limit that is asked for.
+        limit: Percent,
+        /// The highest that may be.
+        most: Percent,
+        /// The pod's namespace.
+        namespace: String,
+        /// The annotation with the ceiling.
+        annotation: String,
+    },
+    /// The namespace's ceiling cannot be read.
+    #[error(
+        "annotation {annotation} of namespace \"{namespace}\" is \"{value}\", and until it is a whole number from 1 to 100 no pod there may share cards: have it corrected by whoever administers the cluster"
+    )]
+    CeilingUnreadable {
+        /// The pod's namespace.
+        namespace: String,
+        /// The annotation with the ceiling.
+        annotation: String,
+        /// The text that was written, in one line and cut where it is long.
+        value: String,
+    },
+    /// Not what the namespace's `LimitRange` allows.
+    #[error("the limit of {} is {limit}, and LimitRange \"{range}\" allows {bound}: change the limit", dimension.resource())]
+    OutOfRange {
+        /// The dimension whose limit it is.
+        dimension: Dimension,
+        /// The limit that is asked for.
+        limit: Percent,
+        /// The name of the `LimitRange`.
+        range: String,
+        /// What it allows, such as `at most 50`.
+        bound: String,
+    },
     /// A pod's limit stands from its creation on.
     #[error(
         "the limit of {} is {} and can't be changed on a pod: delete the pod and create it anew, or change its template",

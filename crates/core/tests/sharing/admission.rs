@@ -117,7 +117,10 @@ fn a_request_over_its_limit_is_refused_before_anything_is_moved() {
     assert!(refusal.to_string().contains("requests 50 percent"), "{refusal}");
     assert!(matches!(admit(&pod("0.5", "0.5", ""), None), Err(Refusal::NoPercentage { .. })));
     assert!(matches!(admit(&pod("10", "0.5", ""), None), Err(Refusal::NoPercentage { .. })));
-    assert!(matches!(admit(&pod("10", "10", "x"), None), Err(Refusal::LimitAnnotation { .. })));
+    for odd in ["x", "1e2", "+50", " 50", "101", "0", "000", "\u{0665}0"] {
+        let refusal = admit(&pod("10", "10", odd), None).unwrap_err();
+        assert!(matches!(refusal, Refusal::LimitAnnotation { .. }), "{odd}");
+    }
 }
 
 #[test]
@@ -156,6 +159,25 @@ fn of_a_pod_neither_limit_nor_card_nor_policy_can_be_changed() {
 }
 
 #[test]
+fn a_limit_is_stored_in_one_form_and_compared_as_a_number() {
+    assert_eq!(create(&pod("10", "10", "050")), pod("10", "10", "50"));
+    assert_eq!(create(&pod("10", "10", "0100")), pod("10", "10", "100"));
+    // One that says what is the case anyway stays, in that form.
+    assert_eq!(create(&pod("10", "10", "010")), pod("10", "10", "10"));
+    assert_eq!(update(&pod("10", "10", "50"), &pod("10", "10", "050"), None), pod("10", "10", "50"));
+    // Stored by an earlier version: the same limit in other words is no change, another limit is one.
+    let before = pod("10", "10", "050");
+    assert_eq!(validate_change(&pod("10", "10", "50"), &before), Ok(()));
+    assert_eq!(validate_change(&before, &pod("10", "10", "50")), Ok(()));
+    assert!(validate_change(&pod("10", "10", "51"), &before).is_err());
+    // Nor does it make what stands be judged again.
+    let mut odd = before;
+    odd.compute_class = None;
+    let after = update(&odd, &odd, None);
+    assert_eq!((after.core_limit.as_deref(), validate(&after, Some(&odd))), (Some("50"), Ok(())));
+}
+
+#[test]
 fn the_card_of_a_new_pod_is_not_its_authors_to_choose() {
     let mut chosen = pod("10", "10", "");
     chosen.card = Some("GPU-1".to_owned());
@@ -170,7 +192,28 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A number as somebody may write it.
+fn with_zeros() -> impl Strategy<Value = String> {
+    (0_usize..30, 0_u32..=130).prop_map(|(zeros, number)| format!("{}{number}", "0".repeat(zeros)))
+}
+
 proptest! {
+    #[test]
+    fn the_stored_form_means_what_was_written_and_is_stored_as_it_is(text in with_zeros()) {
+        let written = pod("1", "1", &text);
+        let number: u32 = text.parse().unwrap();
+        let Ok(admitted) = admit(&written, None) else {
+            prop_assert!(!(1..=100).contains(&number), "{}", text);
+            return Ok(());
+        };
+        let form = number.to_string();
+        let once = stored(&written, &admitted.rewrite);
+        prop_assert_eq!(once.core_limit.as_deref(), Some(form.as_str()));
+        prop_assert_eq!(once.share(), written.share());
+        prop_assert_eq!(create(&once), once.clone());
+        prop_assert_eq!(validate_change(&once, &written), Ok(()));
+    }
+
     #[test]
     fn what_is_stored_is_admitted_again_without_a_change_and_means_the_same(
         request in text(), limit in text(), annotation in text(),

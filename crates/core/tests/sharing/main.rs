@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod admission;
+mod namespaces;
 mod nodes;
 mod pods;

@@ -1,6 +1,6 @@
 //! Which policy is in force on a node, what is reserved, and what the conditions say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::quantity::Quantity;
@@ -75,6 +75,11 @@ impl Scene {
     }
 }
 
+/// Pods with the resource by which they have cards for themselves.
+fn exclusive(pods: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pods.iter().map(|(pod, resource)| ((*pod).to_owned(), (*resource).to_owned())).collect()
+}
+
 fn some(pods: &[&str]) -> BTreeSet<String> {
     pods.iter().map(|pod| (*pod).to_owned()).collect()
 }
@@ -144,12 +149,28 @@ fn a_refused_beginning_says_what_to_do_and_nothing_is_shared() {
         ),
         (with(|scene| scene.cards = 0), "NoCards", "check that the agent and the driver run on it"),
         (
-            with(|scene| scene.load.exclusive = some(&["a/train"])),
+            with(|scene| scene.load.exclusive = exclusive(&[("a/train", "nvidia.com/gpu")])),
             "ExclusivePodsOnNode",
             "pod a/train asks for whole cards on the node: delete or move it first",
         ),
         (
-            with(|scene| scene.load.exclusive = some(&["a/1", "a/2", "a/3", "a/4", "a/5"])),
+            with(|scene| scene.load.exclusive = exclusive(&[("a/slice", "nvidia.com/mig-1g.5gb")])),
+            "ExclusivePodsOnNode",
+            "pod a/slice asks for slices of cards on the node: delete or move it first",
+        ),
+        (
+            with(|scene| {
+                let pods = [("a/slice", "nvidia.com/mig-1g.5gb"), ("a/train", "nvidia.com/gpu.shared")];
+                scene.load.exclusive = exclusive(&pods);
+            }),
+            "ExclusivePodsOnNode",
+            "pods a/slice, a/train ask for replicas of cards, slices of cards on the node: delete or move them first",
+        ),
+        (
+            with(|scene| {
+                scene.load.exclusive =
+                    exclusive(&["a/1", "a/2", "a/3", "a/4", "a/5"].map(|pod| (pod, "nvidia.com/gpu")));
+            }),
             "ExclusivePodsOnNode",
             "pods a/1, a/2, a/3 and 2 more ask for whole cards on the node: delete or move them first",
         ),
@@ -266,7 +287,8 @@ fn a_node_that_is_for_virtual_machines_now_shares_no_longer_unless_somebody_stil
 
 #[test]
 fn whole_card_pods_that_slipped_in_do_not_end_what_is_in_force() {
-    let scene = Scene::new("share-pool").then(|scene| scene.load.exclusive = some(&["a/b"]));
+    let scene =
+        Scene::new("share-pool").then(|scene| scene.load.exclusive = exclusive(&[("a/b", "nvidia.com/gpu")]));
     assert_eq!(scene.decide().refusal, None);
 }
 
@@ -330,13 +352,13 @@ proptest! {
     fn a_decision_that_took_hold_is_final(
         label in prop::sample::select(vec!["share-pool", "static", "none", "typo"]),
         before in prop::sample::select(vec!["share-pool", "static", "none"]),
-        cards in 0_u32..4, exclusive in any::<bool>(), shared in any::<bool>(), requested in 0_u32..176,
+        cards in 0_u32..4, whole in any::<bool>(), shared in any::<bool>(), requested in 0_u32..176,
     ) {
         let scene = Scene::new(before).then(|scene| {
             scene.label = Some(label);
             scene.cards = cards;
             scene.load.requested = amounts(&requested.to_string(), "0", "0");
-            scene.load.exclusive.extend(exclusive.then(|| "a/whole".to_owned()));
+            scene.load.exclusive.extend(exclusive(&[("a/whole", "nvidia.com/gpu")]).into_iter().filter(|_| whole));
             scene.load.shared.extend(shared.then(|| "a/shared".to_owned()));
         });
         let first = scene.decide();

@@ -45,7 +45,7 @@ fn the_published_pod_asks_for_a_tenth_and_may_use_a_whole_card() {
 fn a_pod_without_percentages_is_none_of_our_business_whatever_its_labels() {
     let mut pod = published();
     pod.containers = vec![container("demo", ("", ""), ("", ""))];
-    pod.containers[0].exclusive = true;
+    pod.containers[0].exclusive = Some("nvidia.com/gpu".to_owned());
     pod.policy = Some("rubbish".to_owned());
     assert_eq!(pod.share(), Ok(None));
 }
@@ -114,7 +114,10 @@ fn every_other_refusal_says_what_to_do() {
         ),
         (refused(|pod| pod.containers.push(second.clone())), "containers \"demo\" and \"second\" both ask"),
         (refused(|pod| pod.containers[0].init = true), "init containers can't share"),
-        (refused(|pod| pod.containers[0].exclusive = true), "a pod asks for one or the other"),
+        (
+            refused(|pod| pod.containers[0].exclusive = Some("nvidia.com/gpu".to_owned())),
+            "a pod asks for one or the other",
+        ),
         (refused(|pod| pod.policy = None), "set it to share-pool or static"),
         (refused(|pod| pod.policy = Some("none".to_owned())), "set the label to share-pool or static"),
         (
@@ -144,10 +147,56 @@ fn every_other_refusal_says_what_to_do() {
 
 #[test]
 fn an_exclusive_container_beside_the_sharing_one_is_refused_too() {
-    let mut whole = container("whole", ("", ""), ("", ""));
-    whole.exclusive = true;
-    let text = refused(|pod| pod.containers.push(whole.clone())).to_string();
-    assert!(text.contains("container \"whole\" asks for whole cards (nvidia.com/gpu)"), "{text}");
+    for (resource, asks) in [
+        ("nvidia.com/gpu", "asks for whole cards (nvidia.com/gpu)"),
+        ("nvidia.com/mig-1g.5gb", "asks for slices of cards (nvidia.com/mig-1g.5gb)"),
+        ("nvidia.com/gpu.shared", "asks for replicas of cards (nvidia.com/gpu.shared)"),
+    ] {
+        let mut other = container("other", ("", ""), ("", ""));
+        other.exclusive = Some(resource.to_owned());
+        let text = refused(|pod| pod.containers.push(other.clone())).to_string();
+        assert!(text.contains(&format!("container \"other\" {asks}")), "{text}");
+    }
+}
+
+#[test]
+fn whoever_has_cards_or_parts_of_them_for_himself_is_exclusive() {
+    let exclusive = |resource: &str, amount: &str| {
+        let amounts = [("cpu", "1".to_owned()), (resource, amount.to_owned())];
+        let [requests, limits] = [amounts.clone(), amounts].map(IntoIterator::into_iter);
+        let none = || std::iter::empty();
+        let both = Container::new("c", false, requests, limits).exclusive;
+        // A limit alone is asked for, too.
+        let limit = Container::new("c", false, none(), [(resource, amount.to_owned())].into_iter()).exclusive;
+        assert_eq!(both, limit, "{resource}");
+        both
+    };
+    for resource in [
+        "nvidia.com/gpu",
+        "nvidia.com/mig-1g.5gb",
+        "nvidia.com/mig-3g.20gb.shared",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/GA102GL_A10",
+        "nvidia.com/NVIDIA_A10-12Q",
+        "nvidia.com/pgpu",
+        // Renamed in the configuration of NVIDIA's plugin: the domain is all that is left.
+        "nvidia.com/a100-40gb",
+    ] {
+        assert_eq!(exclusive(resource, "1").as_deref(), Some(resource));
+        assert_eq!(exclusive(resource, "0"), None);
+    }
+    for resource in [
+        "cpu",
+        "mig-1g.5gb",
+        "amd.com/gpu",
+        "example.com/nvidia.com",
+        "nvidia.com/hostdev",
+        "nvidia.com/nvswitch",
+        "alibabacloud.com/gpu-core.percentage",
+        "alibabacloud.com/gpu-memory.percentage",
+    ] {
+        assert_eq!(exclusive(resource, "1"), None, "{resource}");
+    }
 }
 
 proptest! {

@@ -1,4 +1,8 @@
 //! What must be true at every moment, read from the simulated cards by a thread of its own.
+//!
+//! Of pods that keep to what they are told: their limits on a card sum to at most 100 %, and none takes more memory than
+//! its limit. Of all: nobody is let in beside somebody who has held the card for long, whoever that is, unless there is
+//! room for both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,20 +10,39 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpupool_testbed::{Cluster, STATE};
 use simgpu_device::{Machine, MachineSettings};
 
 use crate::card_holders::{Holder, holders};
 
-/// Names and limits in percent, by pod UID; pods that have gone stay, since their processes may outlive the object.
-pub(crate) type Limits = Arc<Mutex<BTreeMap<String, (String, u32)>>>;
+/// What each pod may hold, by UID; pods that have gone stay, since their processes may outlive the object.
+pub(crate) type Limits = Arc<Mutex<BTreeMap<String, Bounds>>>;
+
+/// How long somebody must have held a card for everybody to know: the agent looks at its cards once a second, and an
+/// agent that was killed is back within seconds.
+const KNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// What a pod may hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) name: String,
+    /// Percent of a card.
+    pub(crate) limit: u32,
+    /// Whether its program keeps to that only when it is made to.
+    pub(crate) hostile: bool,
+}
+
+/// A pod on a card of a node.
+type Place = (usize, usize, String);
 
 struct Shared {
     limits: Limits,
     /// UIDs of pods that have held a card since this was last forgotten.
     turns: Mutex<BTreeSet<String>>,
+    /// Since when each pod has been seen without a gap on the card where it is.
+    since: Mutex<BTreeMap<Place, Instant>>,
     violation: Mutex<Option<String>>,
     looks: AtomicU64,
     stop: AtomicBool,
@@ -43,6 +66,7 @@ impl Watch {
         let shared = Arc::new(Shared {
             limits: Limits::default(),
             turns: Mutex::default(),
+            since: Mutex::default(),
             violation: Mutex::default(),
             looks: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -51,7 +75,7 @@ impl Watch {
         let thread = thread::spawn(move || {
             while !watching.stop.load(Ordering::Relaxed) {
                 for (node, machine) in machines.iter().enumerate() {
-                    if let Err(violation) = watching.look(machine) {
+                    if let Err(violation) = watching.look(node, machine) {
                         *watching.violation.lock().unwrap() = Some(format!("node {node}: {violation}"));
                         return;
                     }
@@ -93,37 +117,79 @@ impl Watch {
 }
 
 impl Shared {
-    fn look(&self, machine: &Machine) -> Result<(), String> {
+    fn look(&self, node: usize, machine: &Machine) -> Result<(), String> {
         let holders = holders(machine);
         self.looks.fetch_add(1, Ordering::Relaxed);
-        let mut pods: BTreeMap<(usize, String), u64> = BTreeMap::new();
+        let mut memory: BTreeMap<(usize, String), u64> = BTreeMap::new();
         for holder in &holders {
             // A process that has gone meanwhile has no pod any more. An agent that starts measures a context on each card.
             let Some(uid) = pod_of(holder.pid).filter(|_| !is_gpupool(holder.pid)) else { continue };
-            *pods.entry((holder.card, uid)).or_default() += holder.memory;
+            *memory.entry((holder.card, uid)).or_default() += holder.memory;
         }
         let limits = self.limits.lock().unwrap().clone();
-        let mut promised: BTreeMap<usize, u32> = BTreeMap::new();
-        for ((card, uid), memory) in &pods {
+        let mut here = Vec::new();
+        for ((card, uid), bytes) in &memory {
             // Pods are told of before they can run.
-            let limit =
+            let bounds =
                 limits.get(uid).ok_or_else(|| format!("a process of the unknown pod {uid} has a context"))?;
-            let (name, limit) = limit;
-            *promised.entry(*card).or_default() += limit;
             let total = machine.card(*card).map_or(0, |card| card.total_memory());
-            let most = total * u64::from(*limit) / 100;
-            if *memory > most {
-                return Err(format!("{name} takes {memory} bytes of card {card}, its limit is {most}"));
+            let most = total * u64::from(bounds.limit) / 100;
+            if *bytes > most && !bounds.hostile {
+                let Bounds { name, .. } = bounds;
+                return Err(format!("{name} takes {bytes} bytes of card {card}, its limit is {most}"));
+            }
+            here.push((*card, uid.clone(), bounds));
+        }
+        let told = |failure: String| {
+            let processes: Vec<String> = holders.iter().map(describe).collect();
+            format!("{failure}\n{here:?}\n{}", processes.join("\n"))
+        };
+        limits_fit(&here).map_err(told)?;
+        self.nobody_was_let_in_beside(node, &here).map_err(told)?;
+        self.turns.lock().unwrap().extend(memory.into_keys().map(|(_, uid)| uid));
+        Ok(())
+    }
+
+    /// A hostile program takes what it wants past the library, also beside others. But when everybody can know that it
+    /// is there, nobody is let in for whom there is no room beside it.
+    fn nobody_was_let_in_beside(&self, node: usize, here: &[(usize, String, &Bounds)]) -> Result<(), String> {
+        let now = Instant::now();
+        let mut since = self.since.lock().unwrap();
+        let is_here = |place: &Place| here.iter().any(|(card, uid, _)| (*card, uid) == (place.1, &place.2));
+        since.retain(|place, _| place.0 != node || is_here(place));
+        let mut arrived = Vec::new();
+        for (card, uid, bounds) in here {
+            since.entry((node, *card, uid.clone())).or_insert_with(|| {
+                arrived.push((*card, *bounds));
+                now
+            });
+        }
+        for (card, newcomer) in arrived.into_iter().filter(|(_, bounds)| !bounds.hostile) {
+            let known = |uid: &String| {
+                since.get(&(node, card, uid.clone())).is_some_and(|it| now - *it > KNOWN_AFTER)
+            };
+            let others = here.iter().filter(|(at, uid, _)| *at == card && known(uid));
+            let taken: u32 = others.map(|(_, _, bounds)| bounds.limit).sum();
+            if taken + newcomer.limit > 100 {
+                return Err(format!(
+                    "{} was let in on card {card}, where {taken} % was taken",
+                    newcomer.name
+                ));
             }
         }
-        if let Some((card, sum)) = promised.iter().find(|(_, sum)| **sum > 100) {
-            let processes: Vec<String> = holders.iter().map(describe).collect();
-            let names = pods.keys().map(|(card, uid)| format!("{:?} on card {card}", limits.get(uid)));
-            let names: Vec<String> = names.collect();
-            return Err(format!("limits of {sum} % on card {card}: {names:?}\n{}", processes.join("\n")));
-        }
-        self.turns.lock().unwrap().extend(pods.into_keys().map(|(_, uid)| uid));
         Ok(())
+    }
+}
+
+/// No card is promised twice to those who keep to what they are told.
+fn limits_fit(here: &[(usize, String, &Bounds)]) -> Result<(), String> {
+    let mut promised: BTreeMap<usize, u32> = BTreeMap::new();
+    for (card, _, bounds) in here.iter().filter(|(_, _, bounds)| !bounds.hostile) {
+        *promised.entry(*card).or_default() += bounds.limit;
+    }
+    match promised.into_iter().find(|(_, sum)| *sum > 100) {
+        Some((card, sum)) => Err(format!("limits of {sum} % on card {card}")),
+        None => Ok(()),
     }
 }
 

@@ -2,28 +2,35 @@
 //!
 //! Every few seconds one of agent, control, kubelet, containerd, API server, scheduler or a pod is killed. Safety is
 //! watched all along from the outside, in the simulated cards themselves: no card is promised twice, no pod takes more
-//! memory than its limit, and whoever has a context belongs to a pod. When the killing stops, every pod must get its
-//! turn.
+//! memory than its limit, and whoever has a context belongs to a pod. Meanwhile a hostile pod on every node does all that
+//! its program can do to the agent, its ledger and the cards, and strangers ask control for what they may not have; every
+//! agent answers all along. When the killing stops, every pod must get its turn.
 //!
 //! `GPUPOOL_SOAK_SEED` repeats a run as far as a seed can; `GPUPOOL_SOAK_SECONDS` makes it longer (`cargo xtask soak`).
 //! Needs root, and what `cargo xtask dist` builds: done first unless `GPUPOOL_DIST` says where it is.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a surprise is a failure")]
 
+mod answers;
 #[path = "../fixtures/card_holders.rs"]
 mod card_holders;
 mod cards;
+mod hostile;
 mod pods;
+mod strangers;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use gpupool_testbed::{Cluster, KubeletNode, NAMESPACE, Product};
+use gpupool_testbed::{Cluster, Kubectl, KubeletNode, NAMESPACE, Product};
 use serde_json::json;
 
+use answers::Answers;
 use cards::Watch;
+use hostile::Hostile;
 use pods::Pods;
+use strangers::Strangers;
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 const PODS: usize = 20;
@@ -46,22 +53,36 @@ fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
         pods.add(&mut rng);
     }
     everybody_gets_a_turn(&watch, &mut pods);
+    let gpupool = gpupool_dist::given_or_built().unwrap().join("bin/gpupool");
+    let answers = Answers::watch(&cluster, &NODES, &gpupool);
+    let mut hostile = Hostile::new(cluster.kubectl_handle(), watch.limits());
+    let strangers = Strangers::start(cluster.kubectl_handle(), rng.u64(..));
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut kills, mut stretches) = (0, 0);
     while Instant::now() < end {
+        hostile.renew(&NODES, &mut rng);
         let killing = Instant::now() + KILLING;
         while Instant::now() < killing {
             kill_something(&mut cluster, &mut pods, &mut rng);
             kills += 1;
             watch.check(|| pods.told());
+            answers.check();
+            strangers.check();
             thread::sleep(Duration::from_millis(rng.u64(500..3000)));
         }
         everybody_gets_a_turn(&watch, &mut pods);
         stretches += 1;
     }
+    hostile.end();
+    let asked_for = strangers.finish();
+    let (given, slowest) = answers.finish();
     let looks = watch.finish();
     eprintln!("soak: {kills} kills, {stretches} quiet stretches, {looks} looks, 0 violations");
+    eprintln!("soak: hostile pods did: {}", hostile.told());
+    eprintln!("soak: strangers asked for: {asked_for}");
+    eprintln!("soak: {given} answers of agents, the slowest after {slowest:?}");
     assert!(looks > 100, "{looks} looks at the cards are too few to say anything");
+    assert!(given > 100, "{given} answers of agents are too few to say anything");
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -73,6 +94,8 @@ fn start() -> Cluster {
     let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
     let mut builder =
         Cluster::builder().image(product.image().unwrap()).image(product.published_image().unwrap());
+    let hostile = product.program_image(hostile::IMAGE, "hostile", "crates/gpupool/tests/soak/hostile.c");
+    builder = builder.image(hostile.unwrap());
     for node in NODES {
         builder = builder.kubelet_node(
             KubeletNode::new(node)
@@ -120,4 +143,16 @@ fn kill_something(cluster: &mut Cluster, pods: &mut Pods, rng: &mut Rng) {
     cluster.kill(&component).unwrap_or_else(|failure| panic!("{failure}"));
     thread::sleep(Duration::from_millis(rng.u64(100..4000)));
     cluster.start_again(&component).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Runs kubectl until it succeeds: the API server or admission may be away at this moment.
+fn insist(kubectl: &Kubectl, arguments: &[&str], input: &str) -> String {
+    let started = Instant::now();
+    loop {
+        match kubectl.run(arguments, input) {
+            Ok(said) => return said,
+            Err(failure) if started.elapsed() > PATIENCE => panic!("{failure}"),
+            Err(_) => thread::sleep(Duration::from_millis(500)),
+        }
+    }
 }

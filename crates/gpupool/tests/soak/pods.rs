@@ -1,15 +1,12 @@
 //! The pods that contend.
 
-use std::collections::BTreeSet;
-use std::thread;
-use std::time::{Duration, Instant};
-
 use fastrand::Rng;
 use gpupool_testbed::{Kubectl, PUBLISHED_IMAGE};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
-use crate::PATIENCE;
-use crate::cards::Limits;
+use crate::cards::{Bounds, Limits};
+use crate::insist;
 
 /// Takes the card for a short while, again and again; a round that was cut short is followed by the next.
 const PROGRAM: &str = "while true; do gpu init retain alloc 100000000 sleep $((RANDOM % 1500 + 200)); \
@@ -70,7 +67,8 @@ impl Pods {
         });
         self.insist(&["apply", "-f", "-"], &pod.to_string());
         let uid = self.insist(&["get", "pod", &name, "-o", "jsonpath={.metadata.uid}"], "");
-        self.limits.lock().unwrap().insert(uid.clone(), (name.clone(), limit));
+        let bounds = Bounds { name: name.clone(), limit, hostile: false };
+        self.limits.lock().unwrap().insert(uid.clone(), bounds);
         self.insist(&["patch", "pod", &name, "--type=merge", "-p", r#"{"spec":{"schedulingGates":[]}}"#], "");
         self.alive.push(Pod { name, uid });
     }
@@ -153,15 +151,7 @@ impl Pods {
         .join("\n")
     }
 
-    /// Runs kubectl until it succeeds: the API server or admission may be away at this moment.
     fn insist(&self, arguments: &[&str], input: &str) -> String {
-        let started = Instant::now();
-        loop {
-            match self.kubectl.run(arguments, input) {
-                Ok(said) => return said,
-                Err(failure) if started.elapsed() > PATIENCE => panic!("{failure}\n{}", self.told()),
-                Err(_) => thread::sleep(Duration::from_millis(500)),
-            }
-        }
+        insist(&self.kubectl, arguments, input)
     }
 }

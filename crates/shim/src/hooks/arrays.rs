@@ -5,7 +5,7 @@
 //! Arrays that are sparse, or get their memory later, take none: what is mapped into them is charged by itself.
 
 use gpupool_nvidia::cuda::{
-    CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC7_UNORM, CU_AD_FORMAT_HALF, CU_AD_FORMAT_SIGNED_INT8,
+    CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC7_UNORM_SRGB, CU_AD_FORMAT_HALF, CU_AD_FORMAT_SIGNED_INT8,
     CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SNORM_INT16X4, CU_AD_FORMAT_UNORM_INT8X1,
     CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1,
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DEFERRED_MAPPING, CUDA_ARRAY3D_DESCRIPTOR,
@@ -86,7 +86,7 @@ impl Shape {
             // These say their channels themselves, four of 16 bits at most.
             CU_AD_FORMAT_UNORM_INT8X1..=CU_AD_FORMAT_SNORM_INT16X4 => 8,
             // Blocks of 16 texels in 8 or 16 bytes.
-            CU_AD_FORMAT_BC1_UNORM..=CU_AD_FORMAT_BC7_UNORM => 1,
+            CU_AD_FORMAT_BC1_UNORM..=CU_AD_FORMAT_BC7_UNORM_SRGB => 1,
             _ => 4 * channels,
         }
     }

@@ -35,6 +35,10 @@ struct Launch {
 ///
 /// The arguments stay as they are in memory: six registers, and six words of the stack, which is more than any launch
 /// takes.
+///
+/// # Safety
+/// Entered only by a trampoline of this library, with the number of a row in `eax` and the registers and the stack as the
+/// program called the entry point of that row; six words of the caller's stack above the return address are read.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn paced() {
     naked_asm!(

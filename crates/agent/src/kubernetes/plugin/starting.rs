@@ -33,6 +33,8 @@ pub(super) struct Starting {
     pub(super) resource: &'static str,
     pub(super) kubelet: Kubelet,
     pub(super) client: Client,
+    /// The name of this node.
+    pub(super) node: String,
     pub(super) seen: SharingPods,
     pub(super) policy: watch::Receiver<Known>,
     pub(super) task: mpsc::Sender<AgentEvent>,
@@ -70,7 +72,8 @@ impl Starting {
                 return Err(format!("cannot read pod {namespace}/{name}: the API server does not answer"));
             }
         };
-        PodOnNode::read(&pod).ok_or_else(|| format!("pod {namespace}/{name} asks for no share of a card"))
+        PodOnNode::read(&pod, &self.node)
+            .ok_or_else(|| format!("pod {namespace}/{name} asks for no share of a card of this node"))
     }
 
     async fn owner_of(&self, ids: &[String]) -> Result<(String, String), String> {

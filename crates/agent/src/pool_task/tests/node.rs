@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpupool_core::pool::CardUuid;
+use gpupool_core::pool::{CardUuid, Policy};
 use gpupool_core::share::{Percent, Share};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::message::Hello;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::machine::{BOOT, FakeSocket, Machine, card_uuid, qos};
 use crate::admin_api::{Register, Reply, Request};
@@ -15,7 +15,7 @@ use crate::cards::{Cards, Probe, ProbedCard};
 use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
-use crate::pool_task::{PoolTask, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Ledgers, Observation};
 
@@ -32,6 +32,8 @@ pub(super) struct Node {
     pub(super) task: PoolTask,
     pub(super) lines: BTreeMap<ProcessKey, Line>,
     next_pid: u32,
+    /// Whether the agent serves a node of a cluster.
+    clustered: bool,
 }
 
 impl Node {
@@ -40,7 +42,15 @@ impl Node {
         machine.state().now = 1_000_000;
         machine.spawn(1, 0);
         let task = start(&machine);
-        let mut node = Self { machine, task, lines: BTreeMap::new(), next_pid: 100 };
+        let mut node = Self { machine, task, lines: BTreeMap::new(), next_pid: 100, clustered: false };
+        node.look();
+        node
+    }
+
+    /// The same on a node of a cluster that shares its cards as a pool.
+    pub(super) fn in_cluster() -> Self {
+        let mut node = Self { clustered: true, ..Self::new() };
+        node.restart();
         node.look();
         node
     }
@@ -49,6 +59,12 @@ impl Node {
     pub(super) fn restart(&mut self) {
         self.lines.clear();
         self.task = start(&self.machine);
+        if self.clustered {
+            let blank = std::mem::replace(&mut self.task, start(&Machine::default()));
+            self.task =
+                blank.in_cluster(Cluster::new(mpsc::unbounded_channel().0, watch::channel(Vec::new()).0));
+            self.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
+        }
     }
 
     /// NVML shows who is on the cards.

@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "1m|1s", default_value = "1m", requires = "kubernetes",
           value_parser = parse_seconds)]
     duration_unit: Duration,
-    /// Advertise whole cards too, as nvidia.com/gpu: not beside another plugin that does
+    /// Advertise whole cards as nvidia.com/gpu while no share policy is in force: not beside another plugin that does
     #[arg(long, requires = "kubernetes")]
     whole_cards: bool,
 }
