@@ -26,6 +26,7 @@
 //! The queue is described in `queue.rs`, making room in `preempt.rs`.
 
 mod action;
+mod clearing;
 mod config;
 mod event;
 mod fit;
