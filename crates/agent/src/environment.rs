@@ -4,6 +4,7 @@
 //! Nothing here knows the pool or decides anything. What the system's own implementations do stands with them
 //! (`journal`, `peer`, `procfs`, `core_limit::meter`).
 
+mod shared_file;
 mod system;
 
 use std::collections::BTreeSet;
@@ -46,11 +47,12 @@ pub(crate) trait Processes: Debug {
     /// Holds a process by its id, if it is the one that started then and still lives.
     fn hold(&self, key: ProcessKey) -> Result<Box<dyn ProcessHandle>, PeerError>;
 
-    /// All processes that descend from `ancestor` at this moment, itself not included.
+    /// All processes that descend from `ancestor` at this moment, itself not included; also those that have ended and
+    /// wait for their parent to look.
     fn descendants(&self, ancestor: ProcessKey) -> Vec<ProcessKey>;
 
-    /// Opens the file `inode` for reading and writing, if it is among the descriptors of process `pid`.
-    fn open_descriptor(&self, pid: u32, inode: Inode) -> Option<OwnedFd>;
+    /// Opens the file `inode` in memory for reading and writing, if process `pid` has it mapped or open.
+    fn open_shared(&self, pid: u32, inode: Inode) -> Option<OwnedFd>;
 }
 
 /// A process that is held: its id can't come to mean another one unnoticed.

@@ -1,7 +1,6 @@
 //! What the pool's task is told by the tasks around it. Who tells it does not know the task, and the task does not
 //! know who told it.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpupool_core::pool::{self, PodId, Policy, Qos};
@@ -106,10 +105,10 @@ pub(crate) struct Accepted {
 }
 
 /// A program's words.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Frame {
-    /// It introduces itself, perhaps with the descriptor of its ledger.
-    Hello(Hello, Option<OwnedFd>),
+    /// It introduces itself.
+    Hello(Hello),
     /// It wants a card.
     Acquire(CardUuid),
     /// It needs none any more.

@@ -74,7 +74,7 @@ impl<P: ProcessTable> Ancestry<P> {
             return Ok(Some(pod));
         }
         let mut here = match parent {
-            Some(parent) => Stat { key: caller, parent, zombie: false },
+            Some(parent) => Stat { key: caller, parent },
             None => self.look(caller)?,
         };
         for _ in 0..DEEPEST {

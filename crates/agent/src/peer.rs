@@ -46,8 +46,13 @@ pub(crate) struct HeldProcess {
 impl HeldProcess {
     /// Holds a process by its id, if it is the one that started then and still lives.
     pub(crate) fn by_key(proc: &Proc, key: ProcessKey) -> Result<Self, PeerError> {
-        Self::check(proc, open(key.pid)?, key.pid)
+        Self::by_id(proc, key.pid)
             .and_then(|held| if held.key == key { Ok(held) } else { Err(PeerError::Gone) })
+    }
+
+    /// Holds whatever process has this id now, if it still lives.
+    pub(crate) fn by_id(proc: &Proc, pid: u32) -> Result<Self, PeerError> {
+        Self::check(proc, open(pid)?, pid)
     }
 
     /// The start time is read after the pidfd is held, and the process looked at after that: while it lives, its
@@ -58,7 +63,8 @@ impl HeldProcess {
         if held.has_ended() { Err(PeerError::Gone) } else { Ok(held) }
     }
 
-    /// True once all threads of the process have ended, whether or not its parent has looked.
+    /// True once all threads of the process have ended, whether or not its parent has looked. The state that `/proc`
+    /// shows is the first thread's alone.
     pub(crate) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
         !matches!(rustix::event::poll(&mut polled, Some(&Timespec::default())), Ok(0))

@@ -8,6 +8,7 @@ mod cluster;
 mod connections;
 mod core;
 mod ending;
+mod ledgers;
 mod members;
 mod occupancy;
 mod outbox;
@@ -372,12 +373,11 @@ impl PoolTask {
     fn send_welcome(&mut self, to: ConnectionId, pod: &PodId, slot: u32) {
         self.publish_pod(pod);
         let Some(files) = self.pages.get(pod) else { return };
-        let Some(ledger) = &files.ledger else { return };
-        let descriptors = [
-            files.limits.descriptor(),
-            ledger.descriptor(),
-            std::os::fd::AsFd::as_fd(self.environment.cards.table()),
-        ];
+        // Who comes back with a lease keeps the ledger that it has; where the agent has not got that, the limits stand
+        // in its place.
+        let limits = files.limits.descriptor();
+        let ledger = files.ledger.as_ref().map_or(limits, |ledger| ledger.descriptor());
+        let descriptors = [limits, ledger, std::os::fd::AsFd::as_fd(self.environment.cards.table())];
         self.connections.send(to, Welcome::new(slot, pod.as_str()).as_bytes(), &descriptors);
     }
 

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -23,12 +22,6 @@ pub(crate) struct Inode {
 pub(crate) fn inode(descriptor: BorrowedFd<'_>) -> std::io::Result<Inode> {
     let found = rustix::fs::fstat(descriptor)?;
     Ok(Inode { device: found.st_dev, number: found.st_ino })
-}
-
-/// The file that a path leads to.
-pub(crate) fn inode_at(path: &std::path::Path) -> std::io::Result<Inode> {
-    let found = std::fs::metadata(path)?;
-    Ok(Inode { device: found.dev(), number: found.ino() })
 }
 
 /// A memfd, mapped writable by the agent for as long as this value lives.

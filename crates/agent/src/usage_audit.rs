@@ -34,6 +34,10 @@ pub(crate) const TOLERANCE: u64 = 64 << 20;
 pub enum WhyNotHeld {
     /// The program has no dynamic loader, so nothing can be preloaded into it.
     StaticProgram,
+    /// The program is for 32-bit machines, and the shim for 64-bit ones.
+    ThirtyTwoBit,
+    /// The program's loader is not glibc's, for which the shim is made.
+    OtherLoader,
     /// The shim is not loaded: the preload was removed, or the program runs with privileges that ignore it.
     ShimNotLoaded,
     /// The shim is loaded, and the driver was reached past it: `RTLD_DEEPBIND`, `dlmopen`, or a driver of its own.
@@ -46,6 +50,8 @@ impl fmt::Display for WhyNotHeld {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::StaticProgram => "it is a static program, into which nothing can be preloaded",
+            Self::ThirtyTwoBit => "it is a 32-bit program, and the shim is for 64-bit ones",
+            Self::OtherLoader => "its loader is not glibc's, for which the shim is made",
             Self::ShimNotLoaded => "the shim is not loaded in it",
             Self::PastTheShim => "it reaches the driver past the shim (RTLD_DEEPBIND or dlmopen)",
             Self::Unknown => "its memory map cannot be read",

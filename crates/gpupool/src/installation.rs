@@ -1,8 +1,11 @@
 //! Where the files are that were installed with this program: `bin/gpupool`, `lib/libgpupool.so`, `simgpu/`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use gpupool_preload::{layout, name};
+use rustix::fs::StatVfsMountFlags;
 
 /// Names the directory of `libgpupool.so`, where it is not beside the program's own.
 const LIBRARY_DIRECTORY: &str = "GPUPOOL_LIB_DIR";
@@ -27,7 +30,31 @@ impl Installation {
 
     /// The library that is loaded into every GPU program.
     pub(crate) fn shim(&self) -> anyhow::Result<PathBuf> {
-        present(self.libraries.join("libgpupool.so"))
+        present(self.libraries.join(layout::LIBRARY))
+    }
+
+    /// What a list of preloads names so that the library is loaded into every program; an error where it would not be,
+    /// into any.
+    pub(crate) fn preload(&self) -> anyhow::Result<PathBuf> {
+        let library = self.shim()?;
+        if let Err(why) = name::check(&self.libraries) {
+            bail!(
+                "no program could be held: gpupool's libraries are in {}, and {why}: install gpupool elsewhere, or set \
+                 {LIBRARY_DIRECTORY} to a symbolic link to that directory",
+                self.libraries.display()
+            );
+        }
+        let open = File::open(&library);
+        let open =
+            open.with_context(|| format!("no program could be held: {} cannot be read", library.display()))?;
+        if rustix::fs::fstatvfs(&open)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            bail!(
+                "no program could be held: {} lies on a file system that is mounted noexec: install gpupool elsewhere",
+                library.display()
+            );
+        }
+        let by_platform = self.libraries.join(layout::FOLDER).is_dir();
+        Ok(if by_platform { layout::preload_path(&self.libraries) } else { library })
     }
 
     /// The directory with the simulated driver.
@@ -39,7 +66,8 @@ impl Installation {
 }
 
 fn present(path: PathBuf) -> anyhow::Result<PathBuf> {
-    if !path.is_file() {
+    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    if path.metadata().map_or_else(missing, |found| !found.is_file()) {
         bail!(
             "{} is missing: lay gpupool out with `cargo xtask dist` and use target/dist/bin/gpupool, or set {LIBRARY_DIRECTORY}",
             path.display()

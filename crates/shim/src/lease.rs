@@ -144,7 +144,7 @@ fn initialise_on(card: &[u8; 16]) -> CUresult {
 
 fn end_lease(connection: &mut Connection) {
     connection.me.lease = 0;
-    connection.owes_release = !connection.send(Release::new().as_bytes(), false);
+    connection.owes_release = !connection.send(Release::new().as_bytes());
 }
 
 /// A context is being made: no release until [`context_was_made`].
@@ -213,7 +213,7 @@ fn check_connection() {
     if conversation::introduce(&mut PROCESS.link(&mut connection), &me, Retry::Once).is_ok()
         && connection.owes_release
     {
-        connection.owes_release = !connection.send(Release::new().as_bytes(), false);
+        connection.owes_release = !connection.send(Release::new().as_bytes());
     }
 }
 

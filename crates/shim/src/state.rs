@@ -144,9 +144,10 @@ fn decide_mode() -> Mode {
     let _turn = PROCESS.connection.lock();
     let named = sys::variable(SOCKET_VARIABLE.as_bytes()).map(core::ffi::CStr::to_bytes);
     let path = match named {
-        Some(path) if !path.is_empty() => path,
-        // In a sharing container, whether or not the agent is there at this moment: `LIBRARY_IN_CONTAINERS`.
+        // In a sharing container (`LIBRARY_IN_CONTAINERS`), whether or not the agent is there at this moment, and whatever
+        // the pod has in its environment: it could name an agent of its own.
         _ if sys::exists(c"/usr/lib/gpupool/libgpupool.so") => SYSTEM_SOCKET.as_bytes(),
+        Some(path) if !path.is_empty() => path,
         _ => {
             PROCESS.pages.submitted.store((&raw const NOBODY_LOOKS).expose_provenance(), Ordering::Release);
             PROCESS.mode.store(MODE_NO_POOL, Ordering::Release);

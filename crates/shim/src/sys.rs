@@ -139,26 +139,13 @@ pub(crate) const MOST_FDS: usize = 3;
 /// Room for the control part of a message with [`MOST_FDS`] descriptors: its header (16) and the numbers, rounded up.
 const CONTROL_WORDS: usize = (16 + MOST_FDS * 4).div_ceil(8);
 
-/// Sends a packet, with one descriptor beside it or none. Never raises SIGPIPE.
-pub(crate) fn send(fd: i32, packet: &[u8], beside: Option<i32>) -> Result<(), Errno> {
-    let mut part = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
-    let mut control = [0_u64; CONTROL_WORDS];
-    // SAFETY: all zero is a valid msghdr.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    if let Some(beside) = beside {
-        // A cmsghdr: length 20 (16 and one number), SOL_SOCKET, SCM_RIGHTS, then the number.
-        control[0] = 20;
-        control[1] = pair(libc::SOL_SOCKET, libc::SCM_RIGHTS);
-        control[2] = pair(beside, 0);
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = 24;
-    }
+/// Sends a packet. Never raises SIGPIPE.
+pub(crate) fn send(fd: i32, packet: &[u8]) -> Result<(), Errno> {
     let flags = libc::MSG_NOSIGNAL.unsigned_abs() as usize;
     loop {
-        // SAFETY: the message and all that it points to live here.
-        match unsafe { call(libc::SYS_sendmsg, [fd_word(fd), at(&raw const message), flags, 0, 0, 0]) } {
+        let place = [fd_word(fd), at(packet.as_ptr()), packet.len(), flags, 0, 0];
+        // SAFETY: a packet of the length that is told, and no address.
+        match unsafe { call(libc::SYS_sendto, place) } {
             Err(libc::EINTR) => {}
             other => return other.map(|_| ()),
         }

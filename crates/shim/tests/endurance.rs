@@ -95,7 +95,10 @@ fn a_running_program_goes_on_without_the_agent_and_comes_back_with_its_lease() {
     running.until("paused");
     let heard = lab.agent.wait_for(1, |heard| matches!(heard, Heard::Hello { resume: Some(_), .. }));
     assert!(
-        heard.iter().any(|heard| matches!(heard, Heard::Hello { resume: Some(1), with_ledger: true, .. }))
+        heard
+            .iter()
+            .any(|heard| matches!(heard, Heard::Hello { resume: Some(1), with_descriptor: false, .. })),
+        "an agent takes no descriptors: a packet that brings some does not reach it"
     );
     assert_eq!(lab.agent.ledger().charged(), (64 << 20) + MODULE + 1_000_448 + 2_000_384 + 512);
     let said = running.end();

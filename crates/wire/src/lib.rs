@@ -29,12 +29,13 @@ mod uuid;
 
 pub use uuid::{CardUuid, NO_CARD};
 
-/// Environment variable that names the agent's socket; it wins over every default.
+/// Environment variable that names the agent's socket; it wins over every default, except in containers of sharing pods
+/// ([`LIBRARY_IN_CONTAINERS`]).
 pub const SOCKET_VARIABLE: &str = "GPUPOOL_SOCKET";
 
 /// Where a node's agent listens when nothing else is said; containers see it under the same path.
 pub const SYSTEM_SOCKET: &str = "/run/gpupool/agent.sock";
 
 /// Where the library lies in containers of sharing pods, and only there. Who finds it there is held, and waits for the
-/// agent on [`SYSTEM_SOCKET`] even while there is none.
+/// agent on [`SYSTEM_SOCKET`] even while there is none, and whatever the environment says.
 pub const LIBRARY_IN_CONTAINERS: &str = "/usr/lib/gpupool/libgpupool.so";

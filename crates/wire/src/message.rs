@@ -86,8 +86,8 @@ impl Header {
 
 /// A process introduces itself, as its first frame on a new connection.
 ///
-/// With `resume` set, the process holds that lease from before the agent (re)started, and the descriptor of its
-/// ledger travels with the frame; the agent takes it back only if it is the very file that the agent once made.
+/// With `resume` set, the process holds that lease from before the agent (re)started. No descriptor travels with the
+/// frame: the agent takes none from anybody, and finds the ledger in the process by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Hello {
@@ -140,7 +140,8 @@ impl Hello {
 /// The agent knows the caller and takes it in.
 ///
 /// Three descriptors travel with the frame, in this order: limits page, ledger, card table. An answer to a resuming
-/// [`Hello`] carries them too; the shim keeps the ledger that it has.
+/// [`Hello`] carries them too; the shim keeps the ledger that it has, and where the agent has not got that back, another
+/// descriptor stands in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Welcome {

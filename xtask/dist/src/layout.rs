@@ -96,6 +96,8 @@ fn lay_out(name: &str, places: &[Place]) -> Result<PathBuf, Error> {
     for (built, laid_out) in places {
         place(&target.join(built), &folder.join(laid_out))?;
     }
+    let libraries = folder.join("lib");
+    gpupool_preload::layout::lay_out(&libraries).map_err(Error::file("lay out", libraries))?;
     Ok(folder)
 }
 

@@ -1,7 +1,6 @@
 //! The machine itself behind the traits.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -12,14 +11,14 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio_seqpacket::UnixSeqpacket;
 
-use super::{Clock, JournalWriter, PeerSocket, ProcessHandle, Processes, UsageMeter};
+use super::{Clock, JournalWriter, PeerSocket, ProcessHandle, Processes, UsageMeter, shared_file};
 use crate::clock::BootClock;
 use crate::core_limit::meter::Meter;
 use crate::journal::{Journal, JournalError};
 use crate::peer::{self, HeldProcess, PeerError};
 use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
-use crate::shared_memory::{self, Inode};
+use crate::shared_memory::Inode;
 
 /// Most descriptors of one message.
 const DESCRIPTORS: usize = 3;
@@ -53,11 +52,8 @@ impl Processes for Proc {
         Self::descendants(self, ancestor)
     }
 
-    fn open_descriptor(&self, pid: u32, inode: Inode) -> Option<OwnedFd> {
-        let is_it =
-            |path: &std::path::PathBuf| shared_memory::inode_at(path).is_ok_and(|found| found == inode);
-        let path = self.descriptors(pid).into_iter().find(is_it)?;
-        Some(OpenOptions::new().read(true).write(true).open(path).ok()?.into())
+    fn open_shared(&self, pid: u32, inode: Inode) -> Option<OwnedFd> {
+        shared_file::open(self, pid, inode)
     }
 }
 

@@ -2,12 +2,15 @@
 //! that has it loaded into every program, and the directory of the agent's socket.
 //!
 //! A device and no mounts of the plugin's answer: a volume of the pod's own would be mounted over those. The shim is
-//! copied to a directory of the host, because the runtime mounts from there and not from the agent's image.
+//! copied to a directory of the host, because the runtime mounts from there and not from the agent's image. Beside it goes
+//! what programs of other kinds find in its place (`gpupool_preload::layout`): without that, every start of a 32-bit
+//! program would be an error of the loader's.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use gpupool_preload::layout::{self, LIBRARY};
 use gpupool_wire::LIBRARY_IN_CONTAINERS;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -24,10 +27,7 @@ const VERSION: &str = "0.5.0";
 /// The spec's file in the directory of specs.
 const SPEC: &str = "gpupool.io-shim.json";
 
-/// The shim's file in the host's directory, and the file that names it.
-const LIBRARY: &str = "libgpupool.so";
-
-/// See [`LIBRARY`].
+/// The file in the host's directory that names the shim.
 const PRELOAD: &str = "ld.so.preload";
 
 /// Where the loader looks for libraries that go into every program.
@@ -63,12 +63,16 @@ impl Layout {
         let shim =
             std::fs::read(&self.shim).map_err(|source| InstallError { path: self.shim.clone(), source })?;
         put(&library, &shim, 0o755)?;
-        put(&self.directory.join(PRELOAD), format!("{LIBRARY_IN_CONTAINERS}\n").as_bytes(), 0o644)?;
+        layout::lay_out(&self.directory)
+            .map_err(|source| InstallError { path: self.directory.join(layout::FOLDER), source })?;
+        let preload = layout::preload_path(libraries_in_containers());
+        put(&self.directory.join(PRELOAD), format!("{}\n", preload.display()).as_bytes(), 0o644)?;
         put(&self.specs.join(SPEC), self.spec().to_string().as_bytes(), 0o644)
     }
 
     fn spec(&self) -> Value {
-        let mount = |host: &Path, container: &str| {
+        let by_platform = libraries_in_containers().join(layout::FOLDER);
+        let mount = |host: &Path, container: &Path| {
             json!({
                 "hostPath": host, "containerPath": container,
                 "options": ["ro", "nosuid", "nodev", "bind"],
@@ -82,15 +86,21 @@ impl Layout {
                 "name": name,
                 "containerEdits": {
                     "mounts": [
-                        mount(&self.directory.join(LIBRARY), LIBRARY_IN_CONTAINERS),
-                        mount(&self.directory.join(PRELOAD), PRELOAD_IN_CONTAINERS),
+                        mount(&self.directory.join(LIBRARY), Path::new(LIBRARY_IN_CONTAINERS)),
+                        mount(&self.directory.join(layout::FOLDER), &by_platform),
+                        mount(&self.directory.join(PRELOAD), Path::new(PRELOAD_IN_CONTAINERS)),
                         // The directory and not the socket: an agent that starts again makes another socket there.
-                        mount(&self.sockets, "/run/gpupool"),
+                        mount(&self.sockets, Path::new("/run/gpupool")),
                     ],
                 },
             }],
         })
     }
+}
+
+/// The directory of [`LIBRARY_IN_CONTAINERS`].
+fn libraries_in_containers() -> &'static Path {
+    Path::new(LIBRARY_IN_CONTAINERS).parent().unwrap_or_else(|| Path::new("/"))
 }
 
 /// Puts a file in its place whole, unless it is there already: a file of the same content stays the same file.
@@ -138,10 +148,17 @@ mod tests {
         let mounts = spec["devices"][0]["containerEdits"]["mounts"].as_array().unwrap();
         let in_containers: Vec<&str> =
             mounts.iter().map(|mount| mount["containerPath"].as_str().unwrap()).collect();
-        assert_eq!(in_containers, [LIBRARY_IN_CONTAINERS, PRELOAD_IN_CONTAINERS, "/run/gpupool"]);
+        let by_platform = "/usr/lib/gpupool/by-platform";
+        assert_eq!(
+            in_containers,
+            [LIBRARY_IN_CONTAINERS, by_platform, PRELOAD_IN_CONTAINERS, "/run/gpupool"]
+        );
         assert!(mounts.iter().all(|mount| mount["options"][0] == "ro"));
-        let preload = std::fs::read_to_string(mounts[1]["hostPath"].as_str().unwrap()).unwrap();
-        assert_eq!(preload.trim(), mounts[0]["containerPath"]);
+        let preload = std::fs::read_to_string(mounts[2]["hostPath"].as_str().unwrap()).unwrap();
+        assert_eq!(preload, "/usr/lib/gpupool/by-platform/$PLATFORM/libgpupool.so\n");
+        // The folder leads to the library beside it, in the container as on the host.
+        let found = std::fs::read(layout.directory.join("by-platform/x86_64/libgpupool.so")).unwrap();
+        assert_eq!(found, b"a shim");
         assert_eq!(std::fs::read_to_string(mounts[0]["hostPath"].as_str().unwrap()).unwrap(), "a shim");
     }
 
@@ -161,7 +178,7 @@ mod tests {
         assert_ne!(inode(), first);
         assert_eq!(std::fs::read_to_string(&library).unwrap(), "a newer shim");
         assert_eq!(std::io::read_to_string(held).unwrap(), "a shim");
-        assert_eq!(std::fs::read_dir(&layout.directory).unwrap().count(), 2, "nothing else is left there");
+        assert_eq!(std::fs::read_dir(&layout.directory).unwrap().count(), 3, "nothing else is left there");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl PoolTask {
         let entry = PodEntry { run: None, reference, user: 0, ledger: None, stopping: false };
         self.record(Record::Pod { pod: pod.id.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
-        if let Err(failure) = self.open_files(&pod.id, None) {
+        if let Err(failure) = self.open_files(&pod.id) {
             warn!("cannot share memory with {}: {failure}", pod.reference);
         }
         Ok(self.fixed_card(&pod.id))

@@ -159,16 +159,24 @@ impl PoolTask {
         for root in roots {
             keys.extend(self.environment.processes.descendants(root));
         }
-        // `gpupool run` ends with its command; alone it has not started one yet, or is stuck.
-        if keys.is_empty() {
-            keys.extend(run);
+        for key in keys {
+            self.add_target(key, stop);
         }
-        let known: BTreeSet<ProcessKey> = stop.targets.iter().map(|target| target.key()).collect();
-        for key in keys.difference(&known) {
-            let Ok(held) = self.environment.processes.hold(*key) else { continue };
-            if held.watch_exit(self.environment.exits.clone()).is_ok() {
-                stop.targets.push(held);
-            }
+        // `gpupool run` ends with its command; alone it has not started one yet, or is stuck.
+        if let Some(run) = run.filter(|_| stop.targets.is_empty()) {
+            self.add_target(run, stop);
+        }
+    }
+
+    /// Takes a process in that still lives and is not a target yet.
+    fn add_target(&self, key: ProcessKey, stop: &mut Stop) {
+        if stop.targets.iter().any(|target| target.key() == key) {
+            return;
+        }
+        // One that has ended needs no signal.
+        let Ok(held) = self.environment.processes.hold(key) else { return };
+        if held.watch_exit(self.environment.exits.clone()).is_ok() {
+            stop.targets.push(held);
         }
     }
 }

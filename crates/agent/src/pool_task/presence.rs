@@ -117,6 +117,11 @@ impl Presence {
         self.is_seen(card) && claim <= self.answered && !self.held(pod, card).is_more_than(0)
     }
 
+    /// Whether a process is on any card.
+    pub(super) fn shows(&self, key: ProcessKey) -> bool {
+        self.cards.values().flat_map(|seen| &seen.processes).any(|process| process.key == key)
+    }
+
     /// What a pod has on a card.
     pub(super) fn held(&self, pod: &PodId, card: &CardUuid) -> Held {
         Held::of(self.on(card).iter().filter(|process| process.pod.as_ref() == Some(pod)))

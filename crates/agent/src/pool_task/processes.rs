@@ -3,20 +3,14 @@
 //! A process is over when its pidfd says so, never because its connection is: programs close descriptors that they
 //! don't know, and the agent itself may have been away.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState, Timestamp};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{Hello, RefusalReason};
-use tracing::warn;
 
-use super::pod_pages::PodFiles;
 use super::{Effect, Member, PoolTask};
 use crate::environment::ProcessHandle;
 use crate::event::{ConnectionId, Frame};
-use crate::pages::LedgerFile;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Process, Record};
 
@@ -28,7 +22,7 @@ const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
 pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
 
 /// Why a program gets no card: the reason on the wire and the sentence that its user reads.
-struct ProgramRefusal(RefusalReason, String);
+pub(super) struct ProgramRefusal(pub(super) RefusalReason, pub(super) String);
 
 impl PoolTask {
     /// A program's frame. Out of turn, it is rubbish.
@@ -36,7 +30,7 @@ impl PoolTask {
         let Some(connection) = self.connections.get(from) else { return };
         let (key, introduced) = (connection.key, connection.introduced);
         let refused = match frame {
-            Frame::Hello(hello, ledger) if !introduced => self.hello(from, key, &hello, ledger),
+            Frame::Hello(hello) if !introduced => self.hello(from, key, &hello),
             Frame::Acquire(only) if introduced => self.acquire(key, only),
             Frame::Release if introduced => {
                 self.release(key);
@@ -54,13 +48,7 @@ impl PoolTask {
         }
     }
 
-    fn hello(
-        &mut self,
-        from: ConnectionId,
-        key: ProcessKey,
-        hello: &Hello,
-        ledger: Option<OwnedFd>,
-    ) -> Result<(), ProgramRefusal> {
+    fn hello(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<(), ProgramRefusal> {
         let known = self.registry.process(key).map(|process| process.pod.clone());
         let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
@@ -71,14 +59,7 @@ impl PoolTask {
                 .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
-        self.check_ledger(&pod, key, ledger.is_some())?;
-        self.open_files(&pod, hello.resume().and(ledger)).map_err(|failure| {
-            warn!("cannot share memory with {pod}: {failure}");
-            ProgramRefusal(
-                RefusalReason::Other,
-                format!("the agent cannot share memory with `{pod}`: {failure}"),
-            )
-        })?;
+        self.prepare_pages(&pod, key, hello.resume().is_some())?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?
         } else {
@@ -118,24 +99,6 @@ impl PoolTask {
             RefusalReason::Stopped,
             format!("`{name}` is being stopped: its programs get no card any more"),
         ))
-    }
-
-    /// As long as others of the pod count in a ledger that a restarted agent has not got back, nobody else may begin
-    /// another one: together they would take more than the pod's limit.
-    fn check_ledger(&self, pod: &PodId, key: ProcessKey, brought: bool) -> Result<(), ProgramRefusal> {
-        let missing = self.pages.get(pod).is_none_or(|files| files.ledger.is_none());
-        let made = self.registry.pod(pod).is_some_and(|entry| entry.ledger.is_some());
-        let holders = self.registry.members_using(pod, CardUse::Holding);
-        match holders.iter().find(|holder| **holder != key) {
-            Some(holder) if made && missing && !brought => Err(ProgramRefusal(
-                RefusalReason::Other,
-                format!(
-                    "the agent was started again and process {} of `{pod}` has not come back to it yet: try again",
-                    holder.pid
-                ),
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// A process that the agent does not know yet.
@@ -422,44 +385,6 @@ impl PoolTask {
         let confirm_by = waits.then(|| self.now() + CONFIRM_AFTER_RESTART);
         self.members.insert(key, Member { held, connection: None, asked: false, confirm_by });
         Ok(())
-    }
-
-    /// Makes the pod's pages, or takes its ledger back from one of its programs.
-    pub(super) fn open_files(&mut self, pod: &PodId, ledger: Option<OwnedFd>) -> std::io::Result<()> {
-        if self.files_of(pod)?.ledger.is_some() {
-            return Ok(());
-        }
-        let made = self.registry.pod(pod).and_then(|entry| entry.ledger);
-        if let (Some(made), Some(descriptor)) = (made, ledger)
-            && self.adopt_ledger(pod, LedgerFile::adopt(descriptor, made)).is_ok()
-        {
-            return Ok(());
-        }
-        let ledger = LedgerFile::create()?;
-        let inode = ledger.inode();
-        self.files_of(pod)?.ledger = Some(Arc::new(ledger));
-        if let Some(entry) = self.registry.pod(pod).cloned() {
-            let entry = PodEntry { ledger: Some(inode), ..entry };
-            self.record(Record::Pod { pod: pod.clone(), entry });
-        }
-        Ok(())
-    }
-
-    /// Puts a ledger back into its place.
-    pub(super) fn adopt_ledger(
-        &mut self,
-        pod: &PodId,
-        ledger: std::io::Result<LedgerFile>,
-    ) -> std::io::Result<()> {
-        let ledger = ledger?;
-        self.files_of(pod)?.ledger = Some(Arc::new(ledger));
-        Ok(())
-    }
-
-    fn files_of(&mut self, pod: &PodId) -> std::io::Result<&mut PodFiles> {
-        let limits = self.limits_of(pod);
-        let now = self.now();
-        self.pages.open(pod, limits, now)
     }
 
     fn is_free(&self, pod: &PodId, slot: u32) -> bool {

@@ -92,7 +92,7 @@ impl PoolTask {
         let entry = PodEntry { run: Some(key), reference: None, user, ledger: None, stopping: false };
         self.record(Record::Pod { pod: pod.clone(), entry });
         // Ready before a program asks; where that fails now, it is tried again then.
-        if let Err(failure) = self.open_files(&pod, None) {
+        if let Err(failure) = self.open_files(&pod) {
             warn!("cannot share memory with {pod}: {failure}");
         }
         Reply::Registered(Registered { simulated: self.settings.simulated.clone() })

@@ -3,10 +3,9 @@
 
 use gpupool_core::pool::{Card, Event, PodId, Qos};
 use rustix::process::Signal;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::PoolTask;
-use crate::pages::LedgerFile;
 use crate::procfs::ProcessKey;
 use crate::registry::PodEntry;
 
@@ -66,19 +65,6 @@ impl PoolTask {
             }
         }
         ended
-    }
-
-    /// Looks for the pod's ledger among the descriptors of its processes. Where it is not found, a process brings it
-    /// when it comes back.
-    fn find_ledger(&mut self, pod: &PodId) {
-        let Some(made) = self.registry.pod(pod).and_then(|entry| entry.ledger) else { return };
-        for key in self.registry.members_of(pod) {
-            let Some(file) = self.environment.processes.open_descriptor(key.pid, made) else { continue };
-            match self.adopt_ledger(pod, LedgerFile::adopt(file, made)) {
-                Ok(()) => return,
-                Err(failure) => warn!("the ledger of {pod} cannot be taken back: {failure}"),
-            }
-        }
     }
 
     /// Cards may have come, gone or fallen off the bus.

@@ -6,12 +6,16 @@ mod node;
 mod occupied;
 mod random;
 
+use std::os::fd::AsFd as _;
+
+use gpupool_wire::message::RefusalReason;
 use machine::Sent;
 use node::{Node, standing};
 
 use crate::admin_api::Reply;
 use crate::log;
 use crate::procfs::ProcessKey;
+use crate::shared_memory::{self, Inode};
 
 /// A pod with one program that has said hello.
 fn program(node: &mut Node, name: &str) -> (ProcessKey, ProcessKey) {
@@ -73,6 +77,50 @@ fn who_ended_while_no_agent_ran_has_left_its_card_to_the_next() {
     node.acquire(waiting);
     node.look();
     assert_eq!([heard(&node, waiting), heard(&node, waiting)], [Some(Sent::Welcome), Some(Sent::Granted)]);
+}
+
+fn made_ledger(node: &Node, pod: &str) -> Option<Inode> {
+    node.task.registry.pod(&pod.into()).expect("a pod").ledger
+}
+
+#[test]
+fn after_a_restart_all_of_a_pod_count_in_the_ledger_that_one_of_them_has_mapped() {
+    let (mut node, [first, ..]) = three_pods();
+    let made = made_ledger(&node, "a");
+    node.restart();
+    let run = node.task.registry.pod(&"a".into()).unwrap().run.unwrap();
+    let second = node.spawn(run);
+    assert_eq!(node.hello(second).socket.receive(), Some(Sent::Welcome));
+    let state = node.machine.state();
+    let of = |key| shared_memory::inode(state.ledger_of(key).unwrap().as_fd()).unwrap();
+    assert_eq!((Some(of(first)), Some(of(second))), (made, made));
+}
+
+#[test]
+fn no_second_ledger_is_made_while_somebody_who_counts_in_a_lost_one_lives() {
+    let (mut node, [first, ..]) = three_pods();
+    let made = made_ledger(&node, "a");
+    let run = node.task.registry.pod(&"a".into()).unwrap().run.unwrap();
+    node.machine.hide_ledger(first);
+    node.restart();
+    let refused = Some(Sent::Refused(RefusalReason::Other));
+    let second = node.spawn(run);
+    assert_eq!(node.hello(second).socket.receive(), refused);
+    assert_eq!(node.hello(first).socket.receive(), Some(Sent::Welcome), "it keeps what it has");
+    // It says that it needs no card any more, and NVML knows better.
+    node.release(first);
+    node.take(first, 0, 1 << 30);
+    node.look();
+    let third = node.spawn(run);
+    assert_eq!(node.hello(third).socket.receive(), refused);
+    // So does one that says that it has become another program.
+    node.hang_up(first);
+    assert_eq!(node.hello(first).socket.receive(), refused);
+    assert_eq!(made_ledger(&node, "a"), made);
+    node.end(first);
+    let fourth = node.spawn(run);
+    assert_eq!(node.hello(fourth).socket.receive(), Some(Sent::Welcome));
+    assert_ne!(made_ledger(&node, "a"), made);
 }
 
 #[test]

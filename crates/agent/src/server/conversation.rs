@@ -75,7 +75,8 @@ impl Conversation {
     async fn run(&mut self) -> Result<(), End> {
         let mut packet = vec![0; MAX_FRAME];
         loop {
-            let (length, descriptor) = receive(&self.socket, &mut packet).await?;
+            // Nothing that a program could hand over is of any use here.
+            let (length, _) = receive(&self.socket, &mut packet).await?;
             let message =
                 message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
             match message {
@@ -83,7 +84,7 @@ impl Conversation {
                     if let Some((pod, inquiries)) = self.inquiry.take() {
                         inquiries.ask_for(pod).await;
                     }
-                    self.say(Frame::Hello(*hello, descriptor)).await?;
+                    self.say(Frame::Hello(*hello)).await?;
                 }
                 Message::Acquire(acquire) => self.say(Frame::Acquire(acquire.only())).await?,
                 Message::Release(_) => self.say(Frame::Release).await?,

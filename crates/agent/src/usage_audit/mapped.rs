@@ -6,25 +6,19 @@
 use std::fs::File;
 use std::io::Read as _;
 
+use gpupool_preload::layout::LIBRARY;
+use gpupool_preload::program::{BEGINNING, Program};
+
 use super::WhyNotHeld;
 use crate::procfs::{Proc, ProcessKey};
 
 /// How much of a map is read, in bytes: some ten thousand mappings.
 const LONGEST_MAP: u64 = 1 << 20;
 
-/// How much of a program's file is read, in bytes: linkers put the segments' table right behind the header.
-const BEGINNING: u64 = 4096;
-
-/// The shim's file name.
-const SHIM: &str = "libgpupool.so";
-
-/// The kind of segment (`PT_INTERP` of the ELF specification) that names a program's dynamic loader.
-const INTERPRETER: usize = 3;
-
 /// Why a GPU process is not held.
 pub(crate) fn why_not_held(proc: &Proc, key: ProcessKey) -> WhyNotHeld {
     let map = proc.memory_map(key.pid).and_then(|map| beginning(map, LONGEST_MAP));
-    let program = proc.program(key.pid).and_then(|file| beginning(file, BEGINNING));
+    let program = proc.program(key.pid).and_then(|file| beginning(file, BEGINNING as u64));
     match (map, program) {
         (Ok(map), Ok(program)) if !map.is_empty() => judge(&String::from_utf8_lossy(&map), &program),
         _ => WhyNotHeld::Unknown,
@@ -38,28 +32,16 @@ fn beginning(file: File, most: u64) -> std::io::Result<Vec<u8>> {
 }
 
 fn judge(map: &str, program: &[u8]) -> WhyNotHeld {
-    if map.lines().filter_map(file_name).any(|name| name == SHIM) {
+    if map.lines().filter_map(file_name).any(|name| name == LIBRARY) {
         return WhyNotHeld::PastTheShim;
     }
-    match is_dynamic(program) {
-        Some(true) => WhyNotHeld::ShimNotLoaded,
-        Some(false) => WhyNotHeld::StaticProgram,
-        None => WhyNotHeld::Unknown,
+    match Program::of(program) {
+        Program::Loaded => WhyNotHeld::ShimNotLoaded,
+        Program::Static => WhyNotHeld::StaticProgram,
+        Program::ThirtyTwoBit => WhyNotHeld::ThirtyTwoBit,
+        Program::OtherLoader => WhyNotHeld::OtherLoader,
+        Program::Script(_) | Program::Unknown => WhyNotHeld::Unknown,
     }
-}
-
-/// Whether a 64-bit ELF program names a dynamic loader; `None` where this is no such program.
-fn is_dynamic(program: &[u8]) -> Option<bool> {
-    let number = |at: usize, length: usize| -> Option<usize> {
-        let bytes = program.get(at..at.checked_add(length)?)?;
-        Some(bytes.iter().rev().fold(0, |number, byte| (number << 8) | usize::from(*byte)))
-    };
-    if program.get(..5)? != b"\x7fELF\x02" {
-        return None;
-    }
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let kind = |index: usize| number(table.checked_add(index.checked_mul(size)?)?, 4);
-    Some((0..count).any(|index| kind(index) == Some(INTERPRETER)))
 }
 
 /// The last part of the path at a line's end: after the address, the rights, the offset, the device and the inode.
@@ -76,33 +58,28 @@ mod tests {
     const SHIM: &str = "7f1000000000-7f1000001000 r-xp 00001000 fe:01 15 /opt/lib/libgpupool.so (deleted)\n";
     const HEAP: &str = "55d0c1000000-55d0c1001000 rw-p 00000000 00:00 0 [heap]\n";
 
-    /// The beginning of a program that gcc makes with these options.
-    fn program(options: &[&str]) -> Vec<u8> {
+    /// The beginning of a program that this compiler makes with these options.
+    fn program(compiler: &str, options: &[&str]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let (source, built) = (folder.path().join("program.c"), folder.path().join("program"));
         std::fs::write(&source, "int main(void) { return 0; }").unwrap();
-        let gcc = std::process::Command::new("gcc").args(options).arg("-o").arg(&built).arg(&source).status();
-        assert!(gcc.unwrap().success());
-        beginning(File::open(built).unwrap(), BEGINNING).unwrap()
+        let mut compiler = std::process::Command::new(compiler);
+        let made = compiler.args(options).arg("-o").arg(&built).arg(&source).status();
+        assert!(made.unwrap().success());
+        beginning(File::open(built).unwrap(), BEGINNING as u64).unwrap()
     }
 
     #[test]
     fn map_and_program_say_whether_the_shim_is_there_and_could_be() {
-        let (dynamic, fixed) = (program(&[]), program(&["-static"]));
+        let (dynamic, fixed) = (program("gcc", &[]), program("gcc", &["-static"]));
         assert_eq!(judge(&[PROGRAM, HEAP, SHIM].concat(), &dynamic), WhyNotHeld::PastTheShim);
         assert_eq!(judge(&[PROGRAM, HEAP].concat(), &dynamic), WhyNotHeld::ShimNotLoaded);
         assert_eq!(judge(&[PROGRAM, HEAP].concat(), &fixed), WhyNotHeld::StaticProgram);
-        assert_eq!(judge(PROGRAM, &program(&["-static-pie"])), WhyNotHeld::StaticProgram);
-    }
-
-    #[test]
-    fn a_file_that_is_cut_or_no_program_tells_nothing() {
-        let whole = program(&[]);
-        for length in 0..58 {
-            assert_eq!(is_dynamic(&whole[..length]), None, "{length} bytes");
-        }
-        assert_eq!(is_dynamic(b"#!/bin/sh"), None);
-        assert_eq!(is_dynamic(&[b"\x7fELF\x02".as_slice(), &[0xff; 100]].concat()), Some(false));
+        assert_eq!(judge(PROGRAM, &program("gcc", &["-static-pie"])), WhyNotHeld::StaticProgram);
+        let other = program("gcc", &["-m32", "-nostdlib", "-Wl,--entry=main"]);
+        assert_eq!(judge(PROGRAM, &other), WhyNotHeld::ThirtyTwoBit);
+        assert_eq!(judge(PROGRAM, &program("musl-gcc", &[])), WhyNotHeld::OtherLoader);
+        assert_eq!(judge(PROGRAM, b"#!/bin/sh"), WhyNotHeld::Unknown);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::mapped::why_not_held;
 use super::{GpuProcess, WhyNotHeld};
 use crate::cards::watch::{Look, Watch};
 use crate::pages::LedgerFile;
+use crate::peer::HeldProcess;
 use crate::procfs::{Proc, ProcessKey};
 
 /// How often the cards are looked at.
@@ -185,7 +186,7 @@ impl Observer {
     fn sightings_on(&self, card: &CardUuid, processes: &[(u32, Option<u64>)]) -> Vec<Sighting> {
         let sighting = |(pid, bytes): &(u32, Option<u64>)| {
             // Gone meanwhile, or outside this view of processes.
-            let key = self.proc.stat(*pid).filter(|stat| !stat.zombie)?.key;
+            let key = HeldProcess::by_id(&self.proc, *pid).ok()?.key;
             let known = self.known.get(&key).copied();
             Some(Sighting {
                 key,

@@ -1,12 +1,12 @@
 //! Strangers, rubbish, floods and forged descriptors: they hurt nobody but who sends them.
 
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpupool_agent::admin_api::{RefusalReason, Reply, Request};
 use gpupool_wire::NO_CARD;
+use gpupool_wire::ledger;
 use gpupool_wire::message::{Acquire, FrameKind, Granted, Header, Hello, MAX_FRAME, Release};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use zerocopy::IntoBytes as _;
 
 use crate::node::Node;
@@ -138,12 +138,19 @@ fn a_ledger_that_the_agent_did_not_make_is_not_taken() {
     program.acquire();
     let granted = program.granted();
     program.ledger().charge_anyway(0, 12345);
+    // Of the same name, length and seals, and mapped by the same process.
+    let forged = rustix::fs::memfd_create("gpupool-ledger", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&forged, ledger::FILE_LENGTH as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&forged, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+    let true_one = std::mem::replace(&mut program.descriptors[1], forged);
+    program.ledger().charge_anyway(0, 99);
+    drop(true_one);
     node.kill();
     node.start_again();
-    let forged = rustix::fs::memfd_create("forged", MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&forged, 1 << 20).unwrap();
     let mut back = Program::connect(&node.socket());
-    assert!(matches!(back.resume(&granted, 0, forged.as_fd()), Answer::Welcome { .. }));
-    // The true one was found among the process's own descriptors.
-    assert_eq!(node.status().leases[0].memory_used_bytes, Some(12345));
+    assert!(matches!(back.resume(&granted, 0), Answer::Welcome { .. }));
+    let counted = node.status().leases[0].memory_used_bytes;
+    // Only root may open a mapping; others don't find the true one any more, and take nothing in its place.
+    let expected = rustix::process::geteuid().is_root().then_some(12345);
+    assert_eq!(counted, expected);
 }

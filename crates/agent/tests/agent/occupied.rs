@@ -142,7 +142,7 @@ fn nobody_is_let_in_beside_a_process_of_no_pod_and_the_next_is_when_it_has_gone(
         assert_eq!(reason.pids, [std::process::id()]);
     }
     assert_eq!(reasons.len(), 2);
-    memory.map(Memory::give_back);
+    memory.into_iter().for_each(Memory::give_back);
     let status = node.wait_until("the next to be let in", |status| !status.leases.is_empty());
     assert_eq!(pods(&status), ["next"]);
     end(vec![next]);

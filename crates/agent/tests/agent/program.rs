@@ -61,9 +61,9 @@ impl Program {
         self.next()
     }
 
-    pub(crate) fn resume(&mut self, granted: &Granted, slot: u32, ledger: BorrowedFd<'_>) -> Answer {
+    pub(crate) fn resume(&mut self, granted: &Granted, slot: u32) -> Answer {
         let hello = Hello::resuming(granted.lease(), granted.card(), slot);
-        self.send(hello.as_bytes(), Some(ledger));
+        self.send(hello.as_bytes(), None);
         self.next()
     }
 

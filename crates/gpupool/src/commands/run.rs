@@ -3,6 +3,7 @@
 
 mod command_life;
 mod signal_actions;
+mod taken_in;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -55,7 +56,7 @@ pub(crate) struct Args {
 
 /// Registers the pod, starts the command and ends as it ends.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let shim = Installation::find()?.shim()?;
+    let preload = Installation::find()?.preload()?;
     let socket = args.socket.path()?;
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command was given") };
     let name = args.name.unwrap_or_else(|| default_name(program));
@@ -73,7 +74,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    set_environment(&mut command, &shim, &socket, &registered);
+    set_environment(&mut command, &preload, &socket, &registered);
+    if let Some(why) = taken_in::why_not(program, &search_path(&command)) {
+        say(&format!("{} is not held to its share: {why}", program.display()));
+    }
     match command_life::run_to_end(command)? {
         command_life::CommandEnd::Exited(code) => Ok(code.into()),
         command_life::CommandEnd::Killed(signal) => Ok(signal_actions::die_by(signal)),
@@ -114,14 +118,21 @@ fn default_name(program: &OsStr) -> String {
 }
 
 /// What the command's programs need to find the shim, the agent and, where they are simulated, the cards.
-fn set_environment(command: &mut Command, shim: &Path, socket: &Path, registered: &Registered) {
-    command.env("LD_PRELOAD", prepended("LD_PRELOAD", shim));
+fn set_environment(command: &mut Command, preload: &Path, socket: &Path, registered: &Registered) {
+    command.env("LD_PRELOAD", prepended("LD_PRELOAD", preload));
     command.env(gpupool_agent::socket_path::SOCKET_VARIABLE, socket);
     if let Some(simulated) = &registered.simulated {
         command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &simulated.directory));
         command.env("PATH", prepended("PATH", &simulated.directory));
         command.env("SIMGPU_STATE", &simulated.state);
     }
+}
+
+/// Where the command is looked for.
+fn search_path(command: &Command) -> OsString {
+    let changed =
+        command.get_envs().find_map(|(name, value)| (name == "PATH").then(|| value.map(OsStr::to_owned)));
+    changed.flatten().or_else(|| std::env::var_os("PATH")).unwrap_or_default()
 }
 
 /// `first`, a colon, and what the variable holds, unless that begins with `first` already.

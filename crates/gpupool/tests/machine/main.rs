@@ -11,8 +11,12 @@
 #[path = "../fixtures/agent_node.rs"]
 mod agent_node;
 mod agreement;
+#[path = "../fixtures/card_holders.rs"]
+mod card_holders;
 mod demo;
 mod ends;
 mod held;
+mod hostile;
+mod preload;
 mod run;
 mod status;

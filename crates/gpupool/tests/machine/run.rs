@@ -181,7 +181,7 @@ fn programs_find_shim_agent_and_cards_and_the_users_own_variables_stay() {
     let output = run.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].ends_with("/lib/libgpupool.so:/users/own.so"), "{text}");
+    assert!(lines[0].ends_with("/lib/by-platform/$PLATFORM/libgpupool.so:/users/own.so"), "{text}");
     assert!(lines[1].ends_with("/simgpu:/users/libraries"), "{text}");
     assert_eq!(lines[2], node.socket().to_str().unwrap());
     assert_eq!(lines[3], node.folder().join("simgpu.state").to_str().unwrap());

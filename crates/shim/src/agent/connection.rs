@@ -113,6 +113,7 @@ impl SocketPath {
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: KeptFd,
+    /// Only kept open: an agent that is not root's finds it here when it starts again.
     ledger: KeptFd,
     /// What the process is to the agent.
     pub(crate) me: Registration,
@@ -171,11 +172,10 @@ impl Connection {
         }
     }
 
-    /// Sends a packet, with the ledger's descriptor beside it where that is asked; whether it went out.
-    pub(crate) fn send(&mut self, packet: &[u8], with_ledger: bool) -> bool {
+    /// Sends a packet; whether it went out.
+    pub(crate) fn send(&mut self, packet: &[u8]) -> bool {
         let Some(fd) = self.socket.get() else { return false };
-        let beside = if with_ledger { self.ledger.get() } else { None };
-        if sys::send(fd, packet, beside).is_ok() {
+        if sys::send(fd, packet).is_ok() {
             return true;
         }
         self.socket.close();
@@ -217,8 +217,8 @@ impl AgentLink for SocketLink<'_> {
         self.connection.socket.get().is_some()
     }
 
-    fn send(&mut self, packet: &[u8], with_ledger: bool) -> bool {
-        self.connection.send(packet, with_ledger)
+    fn send(&mut self, packet: &[u8]) -> bool {
+        self.connection.send(packet)
     }
 
     fn receive(&mut self, buffer: &mut Buffer, milliseconds: u64) -> Received {

@@ -37,8 +37,8 @@ pub(crate) trait AgentLink {
     fn connect(&mut self) -> Result<(), Failure>;
     /// Whether there is a connection as far as this side knows.
     fn connected(&mut self) -> bool;
-    /// Sends a packet, with the ledger's descriptor beside it where that is asked; whether it went out.
-    fn send(&mut self, packet: &[u8], with_ledger: bool) -> bool;
+    /// Sends a packet; whether it went out.
+    fn send(&mut self, packet: &[u8]) -> bool;
     /// Waits for a packet for at most so many milliseconds.
     fn receive(&mut self, buffer: &mut Buffer, milliseconds: u64) -> Received;
     /// Takes over the pages that came with a welcome; whether they are what they should be.
@@ -123,7 +123,7 @@ pub(crate) fn introduce<S: AgentLink>(link: &mut S, me: &Registration, retry: Re
 #[inline(never)]
 fn greet<S: AgentLink>(link: &mut S, me: &Registration, retry: Retry) -> Result<(), Failure> {
     link.connect()?;
-    if !link.send(me.hello().as_bytes(), me.lease != 0) {
+    if !link.send(me.hello().as_bytes()) {
         return Err(Failure::Away);
     }
     let time = match retry {
@@ -170,10 +170,10 @@ pub(crate) fn acquire<S: AgentLink>(link: &mut S, me: &Registration) -> Result<G
         if !link.connected() {
             introduce(link, me, Retry::UntilConnected)?;
         }
-        if !link.send(Acquire::new(me.card).as_bytes(), false) {
+        if !link.send(Acquire::new(me.card).as_bytes()) {
             // The agent may have come and gone since the last word; a new connection will tell.
             introduce(link, me, Retry::UntilConnected)?;
-            if !link.send(Acquire::new(me.card).as_bytes(), false) {
+            if !link.send(Acquire::new(me.card).as_bytes()) {
                 continue;
             }
         }

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What a process told the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    Hello { pid: u32, resume: Option<u64>, with_ledger: bool },
+    Hello { pid: u32, resume: Option<u64>, with_descriptor: bool },
     Acquire { pid: u32, only: bool },
     Release { pid: u32 },
 }
@@ -287,7 +287,7 @@ impl Shared {
         let peer = rustix::net::sockopt::socket_peercred(&**connection).unwrap();
         let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap();
         let mut packet = [0_u8; MAX_FRAME];
-        while let Some((length, with_ledger)) = receive(connection, &mut packet) {
+        while let Some((length, with_descriptor)) = receive(connection, &mut packet) {
             let mut state = self.state.lock().unwrap();
             match decode(&packet[..length]).unwrap() {
                 Message::Hello(hello) => {
@@ -305,7 +305,7 @@ impl Shared {
                             Refused::new(RefusalReason::NotRegistered, "This process belongs to no pod.");
                         send(connection, no.as_bytes(), &[]);
                     }
-                    self.note(&mut state, Heard::Hello { pid, resume: hello.resume(), with_ledger });
+                    self.note(&mut state, Heard::Hello { pid, resume: hello.resume(), with_descriptor });
                 }
                 Message::Acquire(acquire) => {
                     let only = acquire.only() != gpupool_wire::NO_CARD;

@@ -38,7 +38,7 @@ pub(super) struct Process {
     pub(super) parent: u32,
     pub(super) ended: bool,
     watched: bool,
-    /// Its descriptor of the pod's ledger.
+    /// The pod's ledger, which it has mapped.
     ledger: Option<OwnedFd>,
     /// Its slot there, and the lease it was told of last.
     pub(super) slot: Option<u32>,
@@ -80,7 +80,7 @@ impl State {
         restart::recover(self.journal.clone(), BOOT, config()).expect("the journal is read")
     }
 
-    /// A descriptor of the ledger that the process has open.
+    /// The ledger that the process has mapped.
     pub(super) fn ledger_of(&self, key: ProcessKey) -> Option<OwnedFd> {
         self.processes[&key].ledger.as_ref().map(|ledger| ledger.try_clone().expect("a descriptor"))
     }
@@ -156,6 +156,11 @@ impl Machine {
         let key = ProcessKey { pid, start: pid.into() };
         self.state().processes.insert(key, Process { parent, ..Process::default() });
         key
+    }
+
+    /// The process has the ledger mapped no more.
+    pub(super) fn hide_ledger(&self, key: ProcessKey) {
+        self.state().processes.get_mut(&key).expect("a process").ledger = None;
     }
 
     /// Ends a process; true when the agent watches it and hears of it.
@@ -311,7 +316,7 @@ impl ProcessTable for Machine {
         let state = self.state();
         let (key, process) =
             state.processes.iter().find(|(key, process)| key.pid == pid && !process.ended)?;
-        Some(Stat { key: *key, parent: process.parent, zombie: false })
+        Some(Stat { key: *key, parent: process.parent })
     }
 }
 
@@ -336,7 +341,7 @@ impl Processes for Machine {
         found
     }
 
-    fn open_descriptor(&self, pid: u32, inode: Inode) -> Option<OwnedFd> {
+    fn open_shared(&self, pid: u32, inode: Inode) -> Option<OwnedFd> {
         let key = self.stat(pid)?.key;
         self.state().ledger_of(key).filter(|ledger| shared_memory::inode(ledger.as_fd()).ok() == Some(inode))
     }

@@ -143,22 +143,22 @@ impl Node {
         line
     }
 
-    /// Connects and says hello: with its ledger and its lease, where it holds one.
+    /// Connects and says hello: with its lease, where it holds one.
     pub(super) fn hello(&mut self, program: ProcessKey) -> Line {
         let line = self.connect(program);
-        let (lease, slot, ledger) = {
+        let (lease, slot) = {
             let state = self.machine.state();
             let process = &state.processes[&program];
-            (process.lease, process.slot, state.ledger_of(program))
+            (process.lease, process.slot)
         };
         let card = self.task.registry.process(program).and_then(|process| process.card.clone());
         let card =
             card.and_then(|card| Some(self.task.environment.cards.find(&card)?.1.bytes)).unwrap_or(NO_CARD);
-        let (hello, ledger) = match (lease, slot) {
-            (Some(lease), Some(slot)) => (Hello::resuming(lease, card, slot), ledger),
-            _ => (Hello::fresh(card), None),
+        let hello = match (lease, slot) {
+            (Some(lease), Some(slot)) => Hello::resuming(lease, card, slot),
+            _ => Hello::fresh(card),
         };
-        self.frame(&line, Frame::Hello(hello, ledger));
+        self.frame(&line, Frame::Hello(hello));
         line
     }
 

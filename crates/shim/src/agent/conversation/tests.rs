@@ -28,7 +28,7 @@ struct ScriptedLink {
     connected: bool,
     position: u32,
     said: Vec<(u64, String)>,
-    sent: Vec<(Vec<u8>, bool)>,
+    sent: Vec<Vec<u8>>,
     adopted: Vec<u32>,
 }
 
@@ -58,8 +58,8 @@ impl AgentLink for ScriptedLink {
         self.connected
     }
 
-    fn send(&mut self, packet: &[u8], with_ledger: bool) -> bool {
-        self.sent.push((packet.to_vec(), with_ledger));
+    fn send(&mut self, packet: &[u8]) -> bool {
+        self.sent.push(packet.to_vec());
         self.connected
     }
 
@@ -116,7 +116,7 @@ fn a_process_is_introduced_and_takes_over_its_pages() {
     let mut link = ScriptedLink::of([Step::Connection, welcome(1)]);
     assert_eq!(introduce(&mut link, &Registration::new(), Retry::UntilConnected), Ok(()));
     assert_eq!(link.adopted, [4]);
-    assert_eq!(link.sent, [(Hello::fresh(NO_CARD).as_bytes().to_vec(), false)]);
+    assert_eq!(link.sent, [Hello::fresh(NO_CARD).as_bytes().to_vec()]);
     assert!(link.said.is_empty());
 }
 
@@ -198,7 +198,7 @@ fn a_wait_goes_on_over_a_restart_of_the_agent() {
     let texts: Vec<_> =
         link.said.iter().map(|(at, line)| (*at, line.split_whitespace().nth(5).unwrap())).collect();
     assert_eq!(texts, [(3_000, "3"), (4_000, "waiting"), (8_000, "8")]);
-    let acquires = link.sent.iter().filter(|(bytes, _)| bytes == Acquire::new(NO_CARD).as_bytes()).count();
+    let acquires = link.sent.iter().filter(|bytes| *bytes == Acquire::new(NO_CARD).as_bytes()).count();
     assert_eq!(acquires, 2);
 }
 
@@ -214,13 +214,13 @@ fn a_process_asks_for_its_first_card_again() {
     let mut link = ScriptedLink::of([granted(0)]);
     link.connected = true;
     acquire(&mut link, &Registration { card: CARD, ..Registration::new() }).unwrap();
-    assert_eq!(link.sent, [(Acquire::new(CARD).as_bytes().to_vec(), false)]);
+    assert_eq!(link.sent, [Acquire::new(CARD).as_bytes().to_vec()]);
 }
 
 #[test]
-fn a_process_with_a_lease_comes_back_with_it_and_its_ledger() {
+fn a_process_with_a_lease_comes_back_with_it() {
     let me = Registration { lease: 9, card: CARD, slot: 4 };
     let mut link = ScriptedLink::of([Step::Connection, welcome(0)]);
     assert_eq!(introduce(&mut link, &me, Retry::Once), Ok(()));
-    assert_eq!(link.sent, [(Hello::resuming(9, CARD, 4).as_bytes().to_vec(), true)]);
+    assert_eq!(link.sent, [Hello::resuming(9, CARD, 4).as_bytes().to_vec()]);
 }
