@@ -51,7 +51,7 @@ pub(crate) trait Processes: Debug {
     /// wait for their parent to look.
     fn descendants(&self, ancestor: ProcessKey) -> Vec<ProcessKey>;
 
-    /// Opens the file `inode` in memory for reading and writing, if process `pid` has it mapped or open.
+    /// Opens the file `inode` in memory for reading and writing, if process `pid` has it mapped.
     fn open_shared(&self, pid: u32, inode: Inode) -> Option<OwnedFd>;
 }
 

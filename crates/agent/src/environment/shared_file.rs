@@ -1,5 +1,6 @@
-//! Finds a file in memory that the agent once shared, in a process that still has it: among its mappings, which a program
-//! has no reason to touch; and among its descriptors, where the agent may not open mappings (that is root's right).
+//! Finds a file in memory that the agent once shared, in a process that still has it mapped: programs close descriptors
+//! that they don't know, but leave mappings alone. Opening a mapping is root's right; any other agent opens a descriptor,
+//! where the process still has one.
 //!
 //! What a process has is its own choice, and opening or measuring a stranger's file may wait for a stranger. So a path is
 //! only looked up, and what it leads to is named by the kernel alone, until that is the file that is looked for.
@@ -19,9 +20,10 @@ const LONGEST_MAP: u64 = 8 << 20;
 /// How many descriptors of one process are looked at.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 
-/// Opens the file for reading and writing, if the process has it.
+/// Opens the file for reading and writing, if the process has it mapped.
 pub(super) fn open(proc: &Proc, pid: u32, inode: Inode) -> Option<OwnedFd> {
-    mapping(proc, pid, inode).and_then(|range| open_if(&proc.mapped_file(pid, &range), inode)).or_else(|| {
+    let range = mapping(proc, pid, inode)?;
+    open_if(&proc.mapped_file(pid, &range), inode).or_else(|| {
         proc.descriptors(pid).take(MOST_DESCRIPTORS).find_map(|descriptor| open_if(&descriptor, inode))
     })
 }

@@ -82,10 +82,20 @@ impl PoolTask {
         self.registry.members_of(pod).into_iter().find(|key| holds(key) || self.presence.shows(*key))
     }
 
+    /// Makes a ledger. Members of before it have their slots there, and can't come to hold anything before they have it:
+    /// without a connection a program introduces itself first.
     fn make_ledger(&mut self, pod: &PodId) -> std::io::Result<()> {
         let ledger = LedgerFile::create()?;
         let inode = ledger.inode();
         self.put_ledger(pod, ledger)?;
+        for key in self.registry.members_of(pod) {
+            if let Some(process) = self.registry.process(key) {
+                self.pages.assign_slot(pod, process.slot);
+            }
+            if let Some(connection) = self.members.get(&key).and_then(|member| member.connection) {
+                self.connections.cut(connection);
+            }
+        }
         if let Some(entry) = self.registry.pod(pod).cloned() {
             let entry = PodEntry { ledger: Some(inode), ..entry };
             self.record(Record::Pod { pod: pod.clone(), entry });

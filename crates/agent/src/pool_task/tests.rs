@@ -13,6 +13,7 @@ use machine::Sent;
 use node::{Node, standing};
 
 use crate::admin_api::Reply;
+use crate::environment::PeerSocket as _;
 use crate::log;
 use crate::procfs::ProcessKey;
 use crate::shared_memory::{self, Inode};
@@ -121,6 +122,36 @@ fn no_second_ledger_is_made_while_somebody_who_counts_in_a_lost_one_lives() {
     let fourth = node.spawn(run);
     assert_eq!(node.hello(fourth).socket.receive(), Some(Sent::Welcome));
     assert_ne!(made_ledger(&node, "a"), made);
+}
+
+#[test]
+fn who_has_a_lost_ledger_and_holds_nothing_counts_in_the_new_one_before_it_holds_anything_again() {
+    let (mut node, [first, ..]) = three_pods();
+    let run = node.task.registry.pod(&"a".into()).unwrap().run.unwrap();
+    let zeroth = node.spawn(run);
+    node.hello(zeroth);
+    for process in [zeroth, first] {
+        node.machine.hide_ledger(process);
+    }
+    node.restart();
+    assert_eq!(node.hello(zeroth).socket.receive(), Some(Sent::Refused(RefusalReason::Other)));
+    assert_eq!(node.hello(first).socket.receive(), Some(Sent::Welcome));
+    node.release(first);
+    let second = node.spawn(run);
+    assert_eq!(node.hello(second).socket.receive(), Some(Sent::Welcome));
+    assert!(!node.lines[&first].socket.is_alive(), "it must come again");
+    node.close_what_was_cut();
+    assert_eq!(node.hello(first).socket.receive(), Some(Sent::Welcome));
+    let state = node.machine.state();
+    let of = |key| shared_memory::inode(state.ledger_of(key).unwrap().as_fd()).unwrap();
+    assert_eq!(of(first), of(second));
+    drop(state);
+    let ledger = node.task.pages.ledger(&"a".into()).unwrap();
+    for process in [zeroth, first, second] {
+        let slot = node.task.registry.process(process).unwrap().slot;
+        ledger.with(|ledger| ledger.charge_anyway(slot, 4096));
+    }
+    assert_eq!(ledger.with(|ledger| ledger.charged()), Some(3 * 4096), "sums include every slot");
 }
 
 #[test]
