@@ -74,7 +74,8 @@ fn every_promise_is_held_by_something_that_exists() {
     let (mut wrong, mut promises) = (Vec::new(), 0);
     let is_head = |line: &str| line.starts_with("| promise") || line.starts_with("| attacker");
     // Who attacks is a table that promises nothing: its rows begin with a word in bold.
-    let rows = pages.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| **") && !is_head(line));
+    let rows =
+        pages.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| **") && !is_head(line));
     for row in rows {
         promises += 1;
         let holds = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
