@@ -248,9 +248,11 @@ impl PoolTask {
             Ok(pool) => self.pool = pool,
             Err(refusal) => return warn!("the cards cannot be pooled: {refusal}"),
         }
+        self.apply(&Event::CardsUnseen);
         for card in lost {
             self.apply(&Event::CardLost { card });
         }
+        self.tell_who_is_on_the_cards();
         // What was noted before is about the old pool, and in the snapshot where it still matters.
         self.outbox.forget_records();
         self.write_snapshot();
