@@ -40,7 +40,7 @@ use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
 use crate::restart::{self, RestartError};
 use crate::socket_path::{SocketPathError, Surroundings};
-use crate::usage_audit::observe::{Ledgers, Observer};
+use crate::usage_audit::observe::{Ledgers, LookRequests, Observer};
 
 /// Messages that may wait for the pool's task.
 const INBOX: usize = 256;
@@ -80,7 +80,7 @@ pub struct Settings {
     pub device_metrics: bool,
     /// The machine's name in the metrics; in a cluster the node's.
     pub node: String,
-    /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
+    /// Whether a pod that lastingly takes more device memory than its limit loses its GPU processes.
     pub evict_unaccounted: bool,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
     #[cfg(feature = "kubernetes")]
@@ -213,8 +213,9 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let (exits, ended) = mpsc::unbounded_channel();
     let told = inbox.clone();
     let ledgers = Ledgers::default();
+    let (looks, requests) = LookRequests::new();
     Observer::new(watch, ledgers.clone())
-        .run(move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())
+        .run(requests, move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())
         .map_err(system("start a thread"))?;
     let told = inbox.clone();
     let meter = Meter::start(&settings.source.nvml_library(), move |shares| {
@@ -237,7 +238,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         }
         None => settings.qos,
     };
-    let environment = environment(cluster.is_some(), cards, journal, meter, ledgers, exits);
+    let environment = environment(cluster.is_some(), cards, journal, meter, (ledgers, looks), exits);
     let task = PoolTask::new(setting, environment, recovered, qos);
     let task = match cluster {
         Some(cluster) => task.in_cluster(cluster),
@@ -260,7 +261,7 @@ fn environment(
     cards: Cards,
     journal: Journal,
     meter: Meter,
-    ledgers: Ledgers,
+    (ledgers, looks): (Ledgers, LookRequests),
     exits: mpsc::UnboundedSender<ProcessKey>,
 ) -> Environment {
     let proc = Proc::default();
@@ -274,6 +275,7 @@ fn environment(
         identity,
         meter: Box::new(meter),
         ledgers,
+        looks,
         exits,
     }
 }

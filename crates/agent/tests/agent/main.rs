@@ -16,4 +16,5 @@ mod hostile;
 mod journal;
 mod leases;
 mod node;
+mod occupied;
 mod program;

@@ -444,6 +444,9 @@ async fn the_charts_roles_suffice_for_admission_and_for_the_policy() {
     let served = Served { controller, address, kubectl };
     tokio::task::block_in_place(|| scene.cluster.apply(&webhooks(address))).unwrap();
     served.until_asked().await;
+    // It may read what the namespace allows: else it would let nobody in.
+    let words = ["create", "--dry-run=server", "-f", "-"];
+    served.ok(&words, &pod("shared", &labels(), &container("demo", "10", "100")));
 
     scene
         .add(&gpupool_testbed::KwokNode::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));

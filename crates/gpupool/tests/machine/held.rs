@@ -1,6 +1,7 @@
 //! What the shim can't hold is seen by the agent: reported always, ended where the agent was told to.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -161,4 +162,42 @@ fn with_the_setting_a_pod_past_its_limit_loses_its_gpu_processes_and_nobody_else
     }
     assert_eq!(wait_for_hold(&node, "neighbour", Hold::Shim).hold.unaccounted_bytes, Some(0));
     end(neighbour);
+}
+
+#[test]
+fn a_ledger_that_is_written_to_match_does_not_help_a_pod_past_its_limit() {
+    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "50ms"]);
+    let taker = Taker::build(node.folder());
+    let (plain, deep) = (taker.arguments("plain").join(" "), taker.arguments("deepbind").join(" "));
+    let script = format!("{plain} >&2 & {deep}; wait");
+    let mut command = node.gpupool("run");
+    // A percent of a card has room for one of the two.
+    command.args(["--core", "50", "--memory", "1", "--name", "both", "--", "sh", "-c", &script]);
+    let (mut child, _) = taking(command);
+    let _open = child.stdin.take();
+    let status = node.wait_until("both to be seen", |status| {
+        find(status, "both").is_some_and(|pod| !pod.hold.not_held.is_empty()) && status.leases.len() == 1
+    });
+    let past = find(&status, "both").unwrap().hold.not_held[0].memory_bytes.unwrap();
+    let counted = status.leases[0].memory_used_bytes.unwrap();
+    let pids = &find(&status, "both").unwrap().pids;
+    write_to_ledger(pids[0], counted, counted + past);
+    assert_eq!(node.status().leases[0].memory_used_bytes, Some(counted + past), "the ledger counts it all");
+    wait_for_words(&node, "MiB: its GPU programs are ended");
+    node.wait_until("both to be ended", |status| status.leases.is_empty());
+    child.wait().unwrap();
+}
+
+/// Does what any program of the pod can: puts another figure in the place of what its slot counts.
+fn write_to_ledger(pid: u32, counted: u64, false_figure: u64) {
+    let entries = ["fd", "map_files"].map(|name| std::fs::read_dir(format!("/proc/{pid}/{name}")));
+    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.unwrap().path());
+    let is_ledger = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("gpupool-ledger"))
+    };
+    let path = paths.into_iter().find(is_ledger).expect("the program has its ledger open");
+    let content = std::fs::read(&path).unwrap();
+    let place = content.chunks_exact(8).position(|word| word == counted.to_ne_bytes()).unwrap() * 8;
+    let ledger = std::fs::File::options().write(true).open(path).unwrap();
+    ledger.write_all_at(&false_figure.to_ne_bytes(), place as u64).unwrap();
 }
