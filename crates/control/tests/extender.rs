@@ -172,8 +172,18 @@ async fn nodes_are_told_apart_by_the_policy_in_force() {
 
     let mut exclusive = pod("b", "share-pool", 10);
     exclusive["metadata"]["labels"] = json!({});
-    exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
-    assert_eq!(scene.filter(&exclusive, &names).await["NodeNames"], json!(["plain"]));
+    for resource in
+        ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb"]
+    {
+        exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {resource: "1"}});
+        let answer = scene.filter(&exclusive, &names).await;
+        assert_eq!(answer["NodeNames"], json!(["plain"]), "{resource}");
+        let why = answer["FailedAndUnresolvableNodes"]["pool"].as_str().unwrap();
+        assert!(why.contains("asks for cards or parts of them for itself"), "{why}");
+    }
+    exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/hostdev": "1"}});
+    let answer = scene.filter(&exclusive, &names).await;
+    assert_eq!(answer["NodeNames"], json!(["plain", "pool", "fixed"]), "no GPU at all");
 }
 
 #[tokio::test]
