@@ -166,26 +166,32 @@ fn with_the_setting_a_pod_past_its_limit_loses_its_gpu_processes_and_nobody_else
 
 #[test]
 fn a_ledger_that_is_written_to_match_does_not_help_a_pod_past_its_limit() {
-    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "50ms"]);
+    // Who is told to go stays to be looked at.
+    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "1h"]);
     let taker = Taker::build(node.folder());
-    let (plain, deep) = (taker.arguments("plain").join(" "), taker.arguments("deepbind").join(" "));
-    let script = format!("{plain} >&2 & {deep}; wait");
+    let go = node.folder().join("go");
+    let [plain, deep] = ["plain", "deepbind"].map(|how| taker.arguments(how).join(" ") + " stubborn");
+    let script = format!(
+        "exec 3<&0; {plain} <&3 >&2 & until [ -e {} ]; do sleep 0.01; done; {deep} <&3; wait",
+        go.display()
+    );
     let mut command = node.gpupool("run");
     // A percent of a card has room for one of the two.
     command.args(["--core", "50", "--memory", "1", "--name", "both", "--", "sh", "-c", &script]);
-    let (mut child, _) = taking(command);
-    let _open = child.stdin.take();
-    let status = node.wait_until("both to be seen", |status| {
-        find(status, "both").is_some_and(|pod| !pod.hold.not_held.is_empty()) && status.leases.len() == 1
+    let child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let status = node.wait_until("the first to hold memory", |status| {
+        status.leases.first().and_then(|lease| lease.memory_used_bytes).is_some_and(|used| used > TAKEN << 20)
     });
-    let past = find(&status, "both").unwrap().hold.not_held[0].memory_bytes.unwrap();
-    let counted = status.leases[0].memory_used_bytes.unwrap();
-    let pids = &find(&status, "both").unwrap().pids;
-    write_to_ledger(pids[0], counted, counted + past);
-    assert_eq!(node.status().leases[0].memory_used_bytes, Some(counted + past), "the ledger counts it all");
+    let (counted, limit) = (status.leases[0].memory_used_bytes.unwrap(), status.leases[0].memory_limit_bytes);
+    assert!(counted <= limit && 2 * counted > limit);
+    write_to_ledger(find(&status, "both").unwrap().pids[0], counted, 2 * counted);
+    std::fs::write(go, "").unwrap();
     wait_for_words(&node, "MiB: its GPU programs are ended");
-    node.wait_until("both to be ended", |status| status.leases.is_empty());
-    child.wait().unwrap();
+    let status = node.status();
+    let hold = &find(&status, "both").unwrap().hold;
+    assert_eq!(hold.not_held[0].memory_bytes, Some(counted), "NVML shows both");
+    assert_eq!(hold.unaccounted_bytes, Some(0), "the ledger counts both");
+    end(child);
 }
 
 /// Does what any program of the pod can: puts another figure in the place of what its slot counts.
