@@ -8,6 +8,8 @@ use gpupool_testbed::{Kubectl, KwokNode};
 use http::Request;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::{Api, PostParams};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, eventually, shared_cluster};
@@ -266,13 +268,13 @@ fn writes() -> Vec<Write> {
         write(STATUS, condition("Interruption.GPUShareReclaim"), None),
         write(STATUS, condition("Ready"), Some("of a pod's conditions")),
         write(STATUS, both, METADATA),
-        write(STATUS, annotations("gpupool.io/card"), METADATA),
-        write(STATUS, annotations("kubernetes.io/config.mirror"), METADATA),
+        write(STATUS, metadata("annotations", json!({ "gpupool.io/card": "another" })), METADATA),
+        write(STATUS, annotations("gpupool.io/gpu-core.limit"), METADATA),
         write(STATUS, metadata("annotations", json!({ "kept": null })), METADATA),
         write(STATUS, metadata("labels", json!({ "a": "b" })), METADATA),
         write(STATUS, metadata("finalizers", json!(["a/b"])), METADATA),
         write(STATUS, json!({ "status": { "phase": "Failed" } }), Some("of a pod's status")),
-        write(STATUS, json!({ "status": { "podIP": "10.0.0.1" } }), Some("of a pod's status")),
+        write(STATUS, json!({ "status": { "hostIP": "192.0.2.1" } }), Some("of a pod's status")),
         write(STATUS, json!({ "status": { "message": "x" } }), Some("of a pod's status")),
         write("/api/v1/namespaces/default/pods/on-b", annotations("gpupool.io/card"), OTHERS),
         write("/api/v1/namespaces/default/pods/on-b/status", condition("GPUShareAccepted"), OTHERS),
@@ -292,19 +294,25 @@ fn writes() -> Vec<Write> {
     ]
 }
 
-/// Sends a patch as the bearer of a token; gives the status code and the answer.
-fn patch(scene: &Scene<'_>, token: &str, path: &str, patch: &Value) -> Result<String, String> {
-    let kubectl = scene.cluster.kubectl_handle();
-    let mut words = path.trim_start_matches("/api/v1/").split('/').collect::<Vec<_>>();
-    let namespace = if words[0] == "namespaces" { words.drain(..2).nth(1).unwrap() } else { "default" };
-    let subresource = words.get(2).map(|name| format!("--subresource={name}"));
-    let (object, body) = (format!("{}/{}", words[0], words[1]), patch.to_string());
-    let mut arguments =
-        vec!["patch", &object, "-n", namespace, "-p", &body, "--token", token, "--kubeconfig"];
-    let file = scene.cluster.folder().join("agents.kubeconfig");
-    arguments.push(file.to_str().unwrap());
-    arguments.extend(subresource.as_deref());
-    tokio::task::block_in_place(|| kubectl.run(arguments, "")).map_err(|failure| failure.to_string())
+/// A client that knows a token and nothing else.
+async fn bearer(scene: &Scene<'_>, token: &str) -> Client {
+    let kubeconfig = Kubeconfig::read_from(scene.cluster.kubeconfig()).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+    Client::try_from(config).unwrap()
+}
+
+/// Sends a patch; gives the API server's words where it is refused.
+async fn patch(client: &Client, path: &str, patch: &Value) -> Result<Value, String> {
+    let request = Request::patch(path)
+        .header("Content-Type", "application/strategic-merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .unwrap();
+    match client.request(request).await {
+        Ok(object) => Ok(object),
+        Err(kube::Error::Api(status)) => Err(format!("{} {}", status.reason, status.message)),
+        Err(failure) => panic!("{path}: {failure}"),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,26 +341,21 @@ async fn an_agent_writes_what_is_its_own_on_its_own_node_and_nothing_else() {
         &["wait", "--for=jsonpath={.status.phase}=Running", "pod/on-a", "pod/on-b", "--timeout=180s"],
         "",
     );
-    // The same cluster, and nobody's credentials.
-    let file = scene.cluster.folder().join("agents.kubeconfig");
-    std::fs::copy(scene.cluster.kubeconfig(), &file).unwrap();
-    let option = format!("--kubeconfig={}", file.display());
-    run(&kubectl, &["config", &option, "set-credentials", "nobody"], "");
-    run(&kubectl, &["config", &option, "set-context", "--current", "--user=nobody"], "");
     let token = |bound: &[&str]| {
         let words = ["create", "token", "gpupool-agent", "-n", NAMESPACE, "--duration=1h"];
         run(&kubectl, &[&words[..], bound].concat(), "").trim().to_owned()
     };
-    let (of_a, of_none) = (token(&["--bound-object-kind=Node", "--bound-object-name=a"]), token(&[]));
+    let of_a = bearer(&scene, &token(&["--bound-object-kind=Node", "--bound-object-name=a"])).await;
+    let of_none = bearer(&scene, &token(&[])).await;
     // The policy holds a moment after it is stored.
     eventually("the policy does not hold", async || {
         let own = json!({ "metadata": { "annotations": { "gpupool.io/pool-cards": "[]" } } });
-        patch(&scene, &of_a, "/api/v1/nodes/a", &own).is_ok()
-            && patch(&scene, &of_a, "/api/v1/nodes/b", &own).is_err_and(|said| said.contains("its own node"))
+        patch(&of_a, "/api/v1/nodes/a", &own).await.is_ok()
+            && patch(&of_a, "/api/v1/nodes/b", &own).await.is_err_and(|said| said.contains("its own node"))
     })
     .await;
     for Write { path, patch: body, denied } in writes() {
-        let answer = patch(&scene, &of_a, path, &body);
+        let answer = patch(&of_a, path, &body).await;
         match denied {
             None => assert!(answer.is_ok(), "{path} {body}: {answer:?}"),
             Some(why) => {
@@ -364,7 +367,7 @@ async fn an_agent_writes_what_is_its_own_on_its_own_node_and_nothing_else() {
             }
         }
         // A token that was made for no node, as one that was taken from elsewhere, writes nothing at all.
-        assert!(patch(&scene, &of_none, path, &body).is_err(), "without a node: {path} {body}");
+        assert!(patch(&of_none, path, &body).await.is_err(), "without a node: {path} {body}");
     }
     let words = ["delete", "pod", "on-a", "on-b", "nowhere", "--now", "--wait=false"];
     run(&kubectl, &words, "");
