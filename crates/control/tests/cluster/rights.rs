@@ -237,13 +237,13 @@ async fn nobody_else_has_a_right_to_what_gpupool_goes_by() {
 /// One write of an agent: of which object, what, and whether it is let through.
 struct Write {
     path: &'static str,
-    patch: Value,
+    body: Value,
     /// Nothing where it is let through; else a part of why not.
     denied: Option<&'static str>,
 }
 
-fn write(path: &'static str, patch: Value, denied: Option<&'static str>) -> Write {
-    Write { path, patch, denied }
+fn write(path: &'static str, body: Value, denied: Option<&'static str>) -> Write {
+    Write { path, body, denied }
 }
 
 /// The writes of the agent of node `a`.
@@ -303,15 +303,15 @@ async fn bearer(scene: &Scene<'_>, token: &str) -> Client {
 }
 
 /// Sends a patch; gives the API server's words where it is refused.
-async fn patch(client: &Client, path: &str, patch: &Value) -> Result<Value, String> {
+async fn patch(client: &Client, path: &str, body: &Value) -> Result<Value, String> {
     let request = Request::patch(path)
         .header("Content-Type", "application/strategic-merge-patch+json")
-        .body(patch.to_string().into_bytes())
+        .body(body.to_string().into_bytes())
         .unwrap();
     match client.request(request).await {
         Ok(object) => Ok(object),
         Err(kube::Error::Api(status)) => Err(format!("{} {}", status.reason, status.message)),
-        Err(failure) => panic!("{path}: {failure}"),
+        Err(failure) => Err(format!("{path} was not answered: {failure}")),
     }
 }
 
@@ -354,7 +354,7 @@ async fn an_agent_writes_what_is_its_own_on_its_own_node_and_nothing_else() {
             && patch(&of_a, "/api/v1/nodes/b", &own).await.is_err_and(|said| said.contains("its own node"))
     })
     .await;
-    for Write { path, patch: body, denied } in writes() {
+    for Write { path, body, denied } in writes() {
         let answer = patch(&of_a, path, &body).await;
         match denied {
             None => assert!(answer.is_ok(), "{path} {body}: {answer:?}"),
