@@ -7,13 +7,24 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::verify_server_name;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-use super::tls::TlsError;
+/// Why clients cannot be checked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientsError {
+    #[error("their authorities are no PEM: {0}")]
+    Pem(#[from] pem::Error),
+    #[error("their authorities cannot be used: {0}")]
+    Authority(#[from] Error),
+    #[error("{0}")]
+    Verifier(#[from] VerifierBuilderError),
+    #[error("{0} is no DNS name; name the client as its certificate does")]
+    Name(String),
+}
 
 /// Clients that somebody else's authority vouches for.
 #[derive(Clone, Debug)]
@@ -39,14 +50,14 @@ pub(super) enum Clients {
 pub(super) fn verifier(
     authorities: &[u8],
     name: Option<&str>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+) -> Result<Arc<dyn ClientCertVerifier>, ClientsError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authorities) {
         roots.add(certificate?)?;
     }
     let signed = WebPkiClientVerifier::builder(Arc::new(roots)).build()?;
     let Some(name) = name else { return Ok(signed) };
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| ClientsError::Name(name.to_owned()))?;
     Ok(Arc::new(NamedClient { signed, name }))
 }
 

@@ -10,12 +10,12 @@ use axum_server::tls_rustls::RustlsConfig;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::WebPkiClientVerifier;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::clients::{Clients, verifier};
+use super::clients::{Clients, ClientsError, verifier};
 use super::credentials::Credentials;
 use super::scheduler_certificate::SCHEDULER_NAME;
 
@@ -24,15 +24,13 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// Why a port cannot be served with what is there.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TlsError {
+enum TlsError {
     #[error("what should be PEM is not: {0}")]
     Pem(#[from] pem::Error),
     #[error("{0}")]
     Tls(#[from] rustls::Error),
     #[error("clients cannot be checked: {0}")]
-    Verifier(#[from] VerifierBuilderError),
-    #[error("{0} is no DNS name; name the client as its certificate does")]
-    Name(String),
+    Clients(#[from] ClientsError),
     #[error("cannot read the clients' authorities in {path}: {source}")]
     Authorities { path: PathBuf, source: io::Error },
 }

@@ -12,6 +12,7 @@ mod admission;
 mod callers;
 mod policy;
 mod reservation;
+mod rights;
 mod scene;
 mod served;
 
