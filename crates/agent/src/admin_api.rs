@@ -15,8 +15,8 @@ use zerocopy::IntoBytes as _;
 
 pub use crate::cards::SimulatedDriver;
 pub use status::{
-    CardStatus, EndingStatus, Hold, HoldStatus, LeaseStatus, NotHeldStatus, PodStatus, QosStatus,
-    QueueStatus, Status, StrangerStatus, WhyNotHeld,
+    CardStatus, EndingStatus, HeldBackStatus, Hold, HoldStatus, LeaseStatus, NotHeldStatus, PodStatus,
+    QosStatus, QueueStatus, Status, StrangerStatus, WhyHeldBack, WhyNotHeld,
 };
 
 /// What stands before a piece: the header and the byte that says whether more follows.

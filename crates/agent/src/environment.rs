@@ -22,7 +22,7 @@ use crate::peer::PeerError;
 use crate::procfs::ProcessKey;
 use crate::registry::Record;
 use crate::shared_memory::Inode;
-use crate::usage_audit::observe::Ledgers;
+use crate::usage_audit::observe::{Ledgers, LookRequests};
 
 /// The clock that moments of the pool are read from.
 pub(crate) trait Clock: Debug {
@@ -108,6 +108,8 @@ pub(crate) struct Environment {
     pub(crate) meter: Box<dyn UsageMeter>,
     /// The ledgers that are held against what NVML shows.
     pub(crate) ledgers: Ledgers,
+    /// Asks NVML who is on the cards, before it is their turn.
+    pub(crate) looks: LookRequests,
     /// Told of processes that ended.
     pub(crate) exits: mpsc::UnboundedSender<ProcessKey>,
 }

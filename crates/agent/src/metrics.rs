@@ -18,8 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use crate::admin_api::HoldStatus;
-use crate::admin_api::policy_name;
+use crate::admin_api::{HoldStatus, WhyHeldBack, policy_name};
 use crate::pod::PodRef;
 use crate::worker::Workers;
 
@@ -67,7 +66,7 @@ pub(crate) struct Counters {
     pub(crate) preemptions: Counter,
     /// Pods whose processes were killed on their card when the grace was over.
     pub(crate) kills: Counter,
-    /// Pods whose GPU processes were ended because they took more than their limit past their ledger.
+    /// Pods whose GPU processes were ended because they took more than their limit.
     pub(crate) evictions: Counter,
     /// Programs that were refused.
     pub(crate) refusals: Counter,
@@ -137,6 +136,8 @@ pub(crate) struct CardSample {
     pub(crate) memory: u32,
     /// Processes of no pod that use it.
     pub(crate) strangers: usize,
+    /// Why it is held back from others.
+    pub(crate) held_back: Vec<WhyHeldBack>,
 }
 
 /// Everything that the page says.
@@ -381,6 +382,7 @@ mod tests {
                 core: 50,
                 memory: 100,
                 strangers: 2,
+                held_back: vec![WhyHeldBack::Stranger],
             }],
             queue_length: 1,
             oldest_wait: Millis(2500),
@@ -433,6 +435,8 @@ mod tests {
             r#"gpupool_not_held_processes{NodeName="a-node",pod="C",namespace="default"} 0"#,
             r#"gpupool_hold_info{NodeName="a-node",pod="A",namespace="default",memory="partly",core="unlimited"} 1"#,
             r#"gpupool_stranger_processes{node="a-node",gpu="0",UUID="GPU-a"} 2"#,
+            r#"gpupool_card_held_back{node="a-node",gpu="0",UUID="GPU-a",why="stranger"} 1"#,
+            r#"gpupool_card_held_back{node="a-node",gpu="0",UUID="GPU-a",why="kept-after-release"} 0"#,
             r#"gpupool_evictions_total{node="a-node"} 0"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

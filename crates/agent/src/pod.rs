@@ -64,7 +64,7 @@ pub(crate) struct PodOnNode {
 }
 
 /// What a pod asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asks {
     /// The policy of the nodes that it is for.
     pub(crate) policy: Policy,
@@ -76,6 +76,16 @@ pub(crate) struct Asks {
     pub(crate) priority: i32,
     /// `static`: the card that was chosen for it, where one was.
     pub(crate) card: Option<CardUuid>,
+}
+
+/// What a pod asked for when it was first seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum FirstSpec {
+    /// This.
+    Asked(Asks),
+    /// Nothing that it can have.
+    Invalid,
 }
 
 /// Why a pod has no place in the pool.

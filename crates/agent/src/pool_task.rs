@@ -10,9 +10,11 @@ mod core;
 mod ending;
 mod ledgers;
 mod members;
+mod occupancy;
 mod outbox;
 mod pod_names;
 mod pod_pages;
+mod presence;
 mod processes;
 mod publish;
 mod reports;
@@ -24,6 +26,8 @@ mod status;
 mod tests;
 mod usage_audit;
 
+use std::collections::BTreeSet;
+
 use gpupool_core::pool::{
     Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
 };
@@ -32,6 +36,7 @@ use rustix::process::Signal;
 use tracing::{info, warn};
 use zerocopy::IntoBytes as _;
 
+use crate::admin_api::WhyHeldBack;
 use crate::cards::SimulatedDriver;
 use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
@@ -46,6 +51,7 @@ use ending::Stops;
 use members::{Member, Members};
 use outbox::{Effect, Outbox, WriteFailure};
 use pod_pages::PodPages;
+use presence::Presence;
 use reports::Reports;
 
 /// What does not change while the agent runs.
@@ -63,7 +69,7 @@ pub(crate) struct TaskSettings {
     pub(crate) device_metrics: bool,
     /// Most connections at the same time, all callers together.
     pub(crate) most_connections: usize,
-    /// Whether a pod that takes more than its limit past its ledger loses its GPU processes.
+    /// Whether a pod that takes more than its limit, by what NVML shows, loses its GPU processes.
     pub(crate) evict_unaccounted: bool,
     /// Whether pods may use what nobody else uses, beyond their core limits.
     pub(crate) work_conserving: bool,
@@ -83,6 +89,9 @@ pub(crate) struct PoolTask {
     connections: Connections,
     stops: Stops,
     check: usage_audit::Check,
+    presence: Presence,
+    /// What was said of cards that are held back: card, why, and whose processes.
+    held_back_said: BTreeSet<(u32, WhyHeldBack, Option<String>)>,
     reports: Reports,
     outbox: Outbox,
 }
@@ -108,6 +117,8 @@ impl PoolTask {
             connections: Connections::new(most_connections),
             stops: Stops::default(),
             check: usage_audit::Check::default(),
+            presence: Presence::default(),
+            held_back_said: BTreeSet::new(),
             reports: Reports::default(),
             outbox: Outbox::default(),
         };
@@ -126,6 +137,7 @@ impl PoolTask {
 
     /// Handles one input and lets everybody know.
     pub(crate) fn handle(&mut self, event: AgentEvent) {
+        self.forget_old_looks();
         match event {
             AgentEvent::Connected { socket, user, held, accepted } => {
                 let owner = self.environment.identity.pod_of(held.key(), Some(held.parent())).ok();
@@ -180,12 +192,14 @@ impl PoolTask {
 
     /// A process has ended: its pidfd says so.
     pub(crate) fn ended(&mut self, key: ProcessKey) {
+        self.forget_old_looks();
         self.process_ended(key);
         self.finish();
     }
 
     /// Time has passed: a second since this was last said, or less.
     pub(crate) fn tick(&mut self, second: bool) {
+        self.forget_old_looks();
         let now = self.now();
         if self.pool.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(&Event::Tick);
@@ -299,16 +313,27 @@ impl PoolTask {
         }
     }
 
+    /// Signals those that use the pod's card, by their own word or by NVML's.
     fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
-        for to in self.registry.members_using(pod, CardUse::Holding) {
+        let mut holders: BTreeSet<ProcessKey> =
+            self.registry.members_using(pod, CardUse::Holding).into_iter().collect();
+        if let Some((card, _)) = self.lease_of(pod) {
+            holders.extend(self.presence.processes(pod, &card));
+        }
+        for to in holders {
             self.outbox.tell(Effect::Signal { to, signal });
         }
     }
 
     /// Ends an input: leases that nobody claims go back, the journal is written, and everybody hears.
     fn finish(&mut self) {
-        while let Some((pod, lease)) = self.outbox.next_unclaimed() {
-            self.apply(&Event::Released { pod, lease });
+        loop {
+            while let Some((pod, lease)) = self.outbox.next_unclaimed() {
+                self.apply(&Event::Released { pod, lease });
+            }
+            if !self.tell_who_is_on_the_cards() {
+                break;
+            }
         }
         let changed = self.outbox.has_records();
         if changed {
@@ -345,8 +370,12 @@ impl PoolTask {
                 }
             }
             Effect::Signal { to, signal } => {
-                let Some(member) = self.members.get(&to) else { return };
-                if let Err(failure) = member.held.signal(signal) {
+                let sent = match self.members.get(&to) {
+                    Some(member) => member.held.signal(signal),
+                    // It uses the card without having said so. If it has ended meanwhile, it needs no signal.
+                    None => self.environment.processes.hold(to).map_or(Ok(false), |held| held.signal(signal)),
+                };
+                if let Err(failure) = sent {
                     warn!("cannot send a signal to process {}: {failure}", to.pid);
                 }
             }

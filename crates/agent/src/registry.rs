@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gpupool_core::pool::{self, Action, CardUuid, PodId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::pod::PodRef;
+use crate::pod::{FirstSpec, PodRef};
 use crate::procfs::ProcessKey;
 use crate::shared_memory::Inode;
 
@@ -80,6 +80,21 @@ pub(crate) enum Record {
         pods: Vec<(PodId, PodEntry)>,
         /// The processes.
         processes: Vec<(ProcessKey, Process)>,
+        /// What pods of the cluster asked for when they were first seen, by their objects' UIDs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        first_seen: Vec<(String, FirstSpec)>,
+    },
+    /// A pod of the cluster was seen for the first time, in the pool or outside.
+    FirstSeen {
+        /// The object's UID.
+        uid: String,
+        /// What it asked for.
+        spec: FirstSpec,
+    },
+    /// Such a pod is on this node no more.
+    Forgotten {
+        /// The object's UID.
+        uid: String,
     },
     /// The pool took an event.
     Step {
@@ -123,16 +138,36 @@ pub(crate) struct Registry {
     pods: BTreeMap<PodId, PodEntry>,
     processes: BTreeMap<ProcessKey, Process>,
     members: BTreeMap<PodId, BTreeSet<ProcessKey>>,
+    first_seen: BTreeMap<String, FirstSpec>,
 }
 
 impl Registry {
     /// The registry of a snapshot.
-    pub(crate) fn new(pods: Vec<(PodId, PodEntry)>, processes: Vec<(ProcessKey, Process)>) -> Self {
-        let mut registry = Self { pods: pods.into_iter().collect(), ..Self::default() };
+    pub(crate) fn new(
+        pods: Vec<(PodId, PodEntry)>,
+        processes: Vec<(ProcessKey, Process)>,
+        first_seen: Vec<(String, FirstSpec)>,
+    ) -> Self {
+        let (pods, first_seen) = (pods.into_iter().collect(), first_seen.into_iter().collect());
+        let mut registry = Self { pods, first_seen, ..Self::default() };
         for (key, process) in processes {
             registry.put(key, process);
         }
         registry
+    }
+
+    /// What is left of a journal's records in another boot: no process and no place, but what pods first asked for.
+    pub(crate) fn of_earlier_boot(records: impl Iterator<Item = Record>) -> Self {
+        let mut earlier = Self::default();
+        for record in records {
+            match record {
+                Record::Snapshot { first_seen, .. } => {
+                    earlier = Self::new(Vec::new(), Vec::new(), first_seen);
+                }
+                record => earlier.apply(&record),
+            }
+        }
+        Self { first_seen: earlier.first_seen, ..Self::default() }
     }
 
     /// All of it, for a snapshot.
@@ -141,6 +176,7 @@ impl Registry {
             pool: Box::new(pool),
             pods: self.pods.iter().map(|(pod, entry)| (pod.clone(), entry.clone())).collect(),
             processes: self.processes.iter().map(|(key, process)| (*key, process.clone())).collect(),
+            first_seen: self.first_seen.iter().map(|(uid, spec)| (uid.clone(), spec.clone())).collect(),
         }
     }
 
@@ -156,6 +192,8 @@ impl Registry {
             }
             Record::Process { key, process } => self.put(*key, process.clone()),
             Record::ProcessGone { key } => self.drop_process(*key),
+            Record::FirstSeen { uid, spec } => drop(self.first_seen.insert(uid.clone(), spec.clone())),
+            Record::Forgotten { uid } => drop(self.first_seen.remove(uid)),
             Record::Opened { .. } | Record::Snapshot { .. } | Record::Step { .. } => {}
         }
     }
@@ -176,6 +214,16 @@ impl Registry {
     /// A pod.
     pub(crate) fn pod(&self, pod: &PodId) -> Option<&PodEntry> {
         self.pods.get(pod)
+    }
+
+    /// What a pod of the cluster asked for when it was first seen, by its object's UID.
+    pub(crate) fn first_seen(&self, uid: &str) -> Option<&FirstSpec> {
+        self.first_seen.get(uid)
+    }
+
+    /// The UIDs of all pods of the cluster that were seen and are not known to have gone.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = &str> {
+        self.first_seen.keys().map(String::as_str)
     }
 
     /// All pods by name.
@@ -262,6 +310,7 @@ mod tests {
                 (key(2), process("A", 1, CardUse::Nothing)),
                 (key(3), process("A", 3, CardUse::Waiting)),
             ],
+            Vec::new(),
         )
     }
 

@@ -52,7 +52,7 @@ pub enum RestartError {
     Snapshot(#[from] Violation),
 }
 
-/// Replays a journal. A journal of an earlier boot, or an empty one, gives an empty pool of `config`.
+/// Replays a journal. One of an earlier boot, or an empty one, gives an empty pool of `config`.
 pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Result<Recovered, RestartError> {
     let mut records = records.into_iter();
     let empty = |remark| Ok(Recovered { pool: Pool::new(config)?, registry: Registry::default(), remark });
@@ -62,16 +62,21 @@ pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Resul
             return Err(RestartError::Version { found: version });
         }
         Some(Record::Opened { boot: written, .. }) if written != boot => {
-            return empty(Some("the journal is of an earlier boot: nothing in it holds any more".to_owned()));
+            let remark =
+                "the journal is of an earlier boot: only what pods first asked for still holds".to_owned();
+            return Ok(Recovered { registry: Registry::of_earlier_boot(records), ..empty(Some(remark))? });
         }
         Some(Record::Opened { .. }) => {}
         Some(_) => return empty(Some("the journal has no beginning: nothing in it is used".to_owned())),
     }
-    let Some(Record::Snapshot { pool, pods, processes }) = records.next() else {
+    let Some(Record::Snapshot { pool, pods, processes, first_seen }) = records.next() else {
         return empty(Some("the journal ends before its first snapshot: nothing in it is used".to_owned()));
     };
-    let mut recovered =
-        Recovered { pool: Pool::restore(*pool)?, registry: Registry::new(pods, processes), remark: None };
+    let mut recovered = Recovered {
+        pool: Pool::restore(*pool)?,
+        registry: Registry::new(pods, processes, first_seen),
+        remark: None,
+    };
     for record in records {
         if let Err(refusal) = replay(&mut recovered, record) {
             let pool = &mut recovered.remark;

@@ -43,7 +43,7 @@ use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
 use crate::restart::{self, RestartError};
 use crate::socket_path::{SocketPathError, Surroundings};
-use crate::usage_audit::observe::{Ledgers, Observer};
+use crate::usage_audit::observe::{Ledgers, LookRequests, Observer};
 use crate::worker::{WorkerEnded, Workers};
 
 /// Messages that may wait for the pool's task: few, since whoever speaks next waits for all of them.
@@ -86,7 +86,7 @@ pub struct Settings {
     pub node: String,
     /// What becomes of descriptors that are sent to the socket; an older kernel can't refuse them.
     pub descriptors: PassedDescriptors,
-    /// Whether a pod that lastingly takes more device memory than its limit, past its ledger, loses its GPU processes.
+    /// Whether a pod that lastingly takes more device memory than its limit loses its GPU processes.
     pub evict_unaccounted: bool,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
     #[cfg(feature = "kubernetes")]
@@ -223,8 +223,9 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let (exits, ended) = mpsc::unbounded_channel();
     let (workers, fallen) = Workers::new();
     let ledgers = Ledgers::default();
-    let meter =
-        start_looking(&settings, &workers, watch, &ledgers, &inbox).map_err(system("start a thread"))?;
+    let (looks, requests) = LookRequests::new();
+    let meter = start_looking(&settings, &workers, Observer::new(watch, ledgers.clone()), requests, &inbox)
+        .map_err(system("start a thread"))?;
     serve_metrics(&settings, &workers, &inbox).await?;
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
@@ -236,7 +237,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
         }
         None => settings.qos,
     };
-    let environment = environment(cluster.is_some(), cards, journal, meter, ledgers, exits);
+    let environment = environment(cluster.is_some(), cards, journal, meter, (ledgers, looks), exits);
     let task = PoolTask::new(setting, environment, recovered, qos);
     let task = match cluster {
         Some(cluster) => task.in_cluster(cluster),
@@ -261,13 +262,14 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
 fn start_looking(
     settings: &Settings,
     workers: &Workers,
-    watch: Watch,
-    ledgers: &Ledgers,
+    observer: Observer,
+    requests: std::sync::mpsc::Receiver<u64>,
     inbox: &mpsc::Sender<AgentEvent>,
 ) -> std::io::Result<Meter> {
     let told = inbox.clone();
-    Observer::new(watch, ledgers.clone())
-        .run(workers, move |observation| told.blocking_send(AgentEvent::Looked(observation)).is_ok())?;
+    observer.run(workers, requests, move |observation| {
+        told.blocking_send(AgentEvent::Looked(observation)).is_ok()
+    })?;
     let told = inbox.clone();
     Meter::start(&settings.source.nvml_library(), workers, move |shares| {
         told.blocking_send(AgentEvent::Metered(shares)).is_ok()
@@ -293,7 +295,7 @@ fn environment(
     cards: Cards,
     journal: Journal,
     meter: Meter,
-    ledgers: Ledgers,
+    (ledgers, looks): (Ledgers, LookRequests),
     exits: mpsc::UnboundedSender<ProcessKey>,
 ) -> Environment {
     let proc = Proc::default();
@@ -307,6 +309,7 @@ fn environment(
         identity,
         meter: Box::new(meter),
         ledgers,
+        looks,
         exits,
     }
 }

@@ -10,7 +10,7 @@ pub(crate) mod observe;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use gpupool_core::pool::{CardUuid, PodId};
@@ -20,8 +20,12 @@ use serde::{Deserialize, Serialize};
 /// than what the ledger says.
 pub(crate) const LOOKS: usize = 3;
 
-/// What a GPU process may take beyond its ledger's count, in bytes: contexts are charged as measured on one card, and
-/// differ a little with what a program loads.
+/// What NVML may show of a pod, or of all strangers on a card together, beyond what is counted or allowed, in bytes.
+///
+/// Contexts are charged as measured on this machine and explicit memory to the byte, so what is left are drivers'
+/// buffers that a program's code brings along, and a display server without a screen: some MiB each. A bare context is
+/// several times as large. It is one figure whatever the number of processes: otherwise many small ones would hide
+/// what a large one takes.
 pub(crate) const TOLERANCE: u64 = 64 << 20;
 
 /// Why the shim does not hold a GPU process, as far as its memory map tells.
@@ -77,8 +81,8 @@ pub(crate) struct Reading {
     pub(crate) not_held: Vec<(GpuProcess, WhyNotHeld)>,
     /// The most that its ledger counted around this look, in bytes; `None` while nobody has the ledger.
     pub(crate) counted: Option<u64>,
-    /// What its lease allows, in bytes; 0 without a lease.
-    pub(crate) limit: u64,
+    /// The card that it has a lease of, and what that allows, in bytes.
+    pub(crate) lease: Option<(CardUuid, u64)>,
 }
 
 impl Reading {
@@ -96,8 +100,32 @@ impl Reading {
         self.held.iter().chain(self.not_held.iter().map(|(process, _)| process))
     }
 
-    fn tolerance(&self) -> u64 {
-        TOLERANCE.saturating_mul(self.processes().count() as u64)
+    /// On the card where it takes the most beyond what it may; `None` where NVML does not say it of every process.
+    pub(crate) fn taken(&self) -> Option<Taken> {
+        self.seen()?;
+        let cards: BTreeSet<&CardUuid> = self.processes().map(|process| &process.card).collect();
+        let on = |card: &CardUuid| {
+            let here = self.processes().filter(|process| process.card == *card);
+            let seen = here.filter_map(|process| process.bytes).fold(0, u64::saturating_add);
+            let lease = self.lease.as_ref().filter(|(leased, _)| leased == card);
+            Taken { seen, limit: lease.map_or(0, |(_, limit)| *limit) }
+        };
+        Some(cards.into_iter().map(on).max_by_key(|taken| taken.excess()).unwrap_or_default())
+    }
+}
+
+/// What a pod takes of a card's memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Taken {
+    /// By what NVML shows.
+    pub(crate) seen: u64,
+    /// What its lease of that card allows; 0 without one.
+    pub(crate) limit: u64,
+}
+
+impl Taken {
+    fn excess(self) -> u64 {
+        self.seen.saturating_sub(self.limit)
     }
 }
 
@@ -125,14 +153,13 @@ pub(crate) enum Finding {
         /// Why it is not held.
         why: WhyNotHeld,
     },
-    /// A pod takes more than its lease allows, past its ledger. Said at every look for as long as it lasts.
+    /// A pod takes more than its lease allows, by what NVML shows: its ledger, which it can write, says nothing here.
+    /// Said at every look for as long as it lasts.
     OverLimit {
         /// The pod.
         pod: PodId,
-        /// The least that it took in these looks, in bytes.
-        seen: u64,
-        /// What its lease allows, in bytes.
-        limit: u64,
+        /// What it took in that of these looks in which it was over the least.
+        taken: Taken,
     },
     /// A process of no pod uses a card of the pool.
     Stranger(GpuProcess),
@@ -152,10 +179,10 @@ impl fmt::Display for Finding {
             Self::NotHeld { pod, process, why } => {
                 write!(out, "process {} of {pod} uses a card and is not held: {why}", process.pid)
             }
-            Self::OverLimit { pod, seen, limit: 0 } => {
+            Self::OverLimit { pod, taken: Taken { seen, limit: 0 } } => {
                 write!(out, "{pod} takes {} MiB of a card and holds no lease", mebibytes(*seen))
             }
-            Self::OverLimit { pod, seen, limit } => {
+            Self::OverLimit { pod, taken: Taken { seen, limit } } => {
                 let (seen, limit) = (mebibytes(*seen), mebibytes(*limit));
                 write!(out, "{pod} takes {seen} MiB of its card, and its limit is {limit} MiB")
             }
@@ -192,12 +219,11 @@ struct Account {
     said_not_held: bool,
 }
 
-/// What one look left behind. A look that did not see everything has no figures, and nothing follows from it.
+/// What one look left behind. One that did not see everything has no figures, and nothing follows from it.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     figures: Option<Figures>,
-    tolerance: u64,
-    limit: u64,
+    taken: Option<Taken>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -236,14 +262,14 @@ impl Account {
         let figures = reading.seen().zip(reading.counted);
         self.looks.push_back(Look {
             figures: figures.map(|(seen, counted)| Figures { seen, counted }),
-            tolerance: reading.tolerance(),
-            limit: reading.limit,
+            taken: reading.taken(),
         });
         if self.looks.len() > LOOKS {
             self.looks.pop_front();
         }
         self.watch_processes(reading, findings);
-        self.watch_memory(&reading.pod, findings);
+        self.watch_ledger(&reading.pod, findings);
+        self.watch_limit(&reading.pod, findings);
     }
 
     fn watch_processes(&mut self, reading: &Reading, findings: &mut Vec<Finding>) {
@@ -260,27 +286,30 @@ impl Account {
         }
     }
 
-    fn watch_memory(&mut self, pod: &PodId, findings: &mut Vec<Finding>) {
+    fn watch_ledger(&mut self, pod: &PodId, findings: &mut Vec<Finding>) {
         let figures: Vec<Figures> = self.looks.iter().filter_map(|look| look.figures).collect();
         if figures.len() < LOOKS {
             return;
         }
-        let tolerance = self.looks.iter().map(|look| look.tolerance).max().unwrap_or(0);
-        let limit = self.looks.iter().map(|look| look.limit).max().unwrap_or(0);
         let seen = figures.iter().map(|look| look.seen).min().unwrap_or(0);
         let counted = figures.iter().map(|look| look.counted).max().unwrap_or(0);
         // The least that was seen over the most that was counted: what comes and goes is no excess.
         let bytes = seen.saturating_sub(counted);
-        let calm = figures.iter().all(|look| look.seen.saturating_sub(look.counted) <= tolerance);
-        if bytes > tolerance && !self.unaccounted {
+        let calm = figures.iter().all(|look| look.seen.saturating_sub(look.counted) <= TOLERANCE);
+        if bytes > TOLERANCE && !self.unaccounted {
             self.unaccounted = true;
             findings.push(Finding::Unaccounted { pod: pod.clone(), bytes });
         } else if calm && self.unaccounted {
             self.unaccounted = false;
             findings.push(Finding::Accounted { pod: pod.clone() });
         }
-        if bytes > tolerance && seen > limit.saturating_add(tolerance) {
-            findings.push(Finding::OverLimit { pod: pod.clone(), seen, limit });
+    }
+
+    fn watch_limit(&self, pod: &PodId, findings: &mut Vec<Finding>) {
+        let taken: Vec<Taken> = self.looks.iter().filter_map(|look| look.taken).collect();
+        let least = taken.iter().min_by_key(|taken| taken.excess()).filter(|_| taken.len() >= LOOKS);
+        if let Some(least) = least.filter(|least| least.excess() > TOLERANCE) {
+            findings.push(Finding::OverLimit { pod: pod.clone(), taken: *least });
         }
     }
 }

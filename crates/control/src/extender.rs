@@ -2,12 +2,15 @@
 //!
 //! The scheduler asks over HTTP (its v1 extender protocol, `wire`) about pods that ask for a managed resource; the
 //! answers are `gpupool_core::placement`'s, from nodes and pods as `follow` sees them and from the picks made here.
-//! Only the leader answers `filter` and `bind`: two processes that pick cards at once could pick the same room.
-//! Nothing is decided here.
+//! Only the leader answers `filter` and `bind`: two processes that pick cards at once could pick the same room. What is
+//! asked changes nothing but what was offered for which pod (`offers`); a pick is made and freed by `bind` alone, which
+//! has read the pod. Nothing is decided here.
 
 mod bind;
 mod demand;
 mod follow;
+mod node_taints;
+mod offers;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +28,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::http_server::RequestBodies;
+use offers::Offers;
 use wire::{BindArguments, BindResult, ExtenderArguments, FilterResult, HostPriority};
 
 /// The largest question, in bytes: a pod as large as etcd takes by default (1.5 MiB), and the longest names (253) of
@@ -40,6 +44,7 @@ pub struct Extender {
 struct Shared {
     client: kube::Client,
     cluster: Mutex<Cluster>,
+    offers: Mutex<Offers>,
     nodes_known: AtomicBool,
     pods_known: AtomicBool,
     leading: watch::Receiver<bool>,
@@ -58,6 +63,7 @@ impl Extender {
             shared: Arc::new(Shared {
                 client,
                 cluster: Mutex::default(),
+                offers: Mutex::default(),
                 nodes_known: AtomicBool::new(false),
                 pods_known: AtomicBool::new(false),
                 leading,
@@ -88,6 +94,10 @@ impl Extender {
     fn cluster(&self) -> MutexGuard<'_, Cluster> {
         // Nothing in here can be left half done by a panic: every change is one call.
         self.shared.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers> {
+        self.shared.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why nothing can be answered at this moment.
@@ -149,21 +159,23 @@ impl Extender {
                 "the scheduler sends whole nodes: set nodeCacheCapable to true for this extender".to_owned(),
             );
         };
-        let mut cluster = self.cluster();
         let uid = arguments.pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        cluster.sought(uid);
-        let mut result = FilterResult::default();
-        for name in names {
-            match cluster.fits(demand, name) {
-                Ok(()) => result.node_names.push(name.clone().into_owned()),
-                Err(unfit) if unfit.may_be_resolved_by_room() => {
-                    result.failed_nodes.insert(name.clone().into_owned(), unfit.to_string());
-                }
-                Err(unfit) => {
-                    result.unresolvable.insert(name.clone().into_owned(), unfit.to_string());
+        let result = self.cluster().without_pick(uid, |cluster| {
+            let mut result = FilterResult::default();
+            for name in names {
+                match cluster.fits(demand, name) {
+                    Ok(()) => result.node_names.push(name.clone().into_owned()),
+                    Err(unfit) if unfit.may_be_resolved_by_room() => {
+                        result.failed_nodes.insert(name.clone().into_owned(), unfit.to_string());
+                    }
+                    Err(unfit) => {
+                        result.unresolvable.insert(name.clone().into_owned(), unfit.to_string());
+                    }
                 }
             }
-        }
+            result
+        });
+        self.offers().offer(uid, &result.node_names);
         result
     }
 

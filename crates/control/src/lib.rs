@@ -13,6 +13,7 @@ pub mod node_controller;
 mod serving;
 
 mod cluster_policy;
+mod health;
 mod leader_election;
 mod metrics;
 mod namespace_rules;
@@ -25,9 +26,12 @@ mod settings;
 
 pub use api_server::{ApiServerAccess, ConnectError, FIELD_MANAGER, ListError, ListedKind, list};
 pub use dry_run::{DryRunError, dry_run};
+pub use health::HealthPage;
 pub use leader_election::LEADER_LABEL;
 pub use metrics::MetricsPage;
 pub use namespace_rules::NamespaceRules;
 pub use run::{ControlConfig, run};
-pub use serving::{CertificateLifetimes, Serving, ServingSettings};
+pub use serving::{
+    CertificateLifetimes, ExtenderPort, SCHEDULER_NAME, Serving, ServingSettings, TrustedClients,
+};
 pub use settings::{ClusterSettings, SettingsSource};

@@ -5,10 +5,12 @@
 //! length and objects the place of what is kept, so a patch made from such an object fits the whole one.
 //! It decides nothing about what it reads.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// The most values that are kept of one object: strings, numbers, lists and objects, each counted once. A pod of a
@@ -88,6 +90,41 @@ pub(crate) fn read(text: &str) -> Result<Value, ReadError> {
         Ok(value) => Ok(value),
         Err(_) if left.get() == 0 => Err(ReadError::TooMany),
         Err(failure) => Err(ReadError::Form(failure)),
+    }
+}
+
+/// A list of so many texts at most. A longer one is refused before it is stored.
+#[derive(Debug, Default)]
+pub(crate) struct Texts<'a, const MOST: usize>(pub(crate) Vec<Cow<'a, str>>);
+
+impl<'de: 'a, 'a, const MOST: usize> Deserialize<'de> for Texts<'a, MOST> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_seq(TextsVisitor::<MOST>).map(Texts)
+    }
+}
+
+struct TextsVisitor<const MOST: usize>;
+
+/// Alone in a list, a text would be copied.
+#[derive(Deserialize)]
+struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de, const MOST: usize> Visitor<'de> for TextsVisitor<MOST> {
+    type Value = Vec<Cow<'de, str>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MOST} texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(Borrowed(text)) = list.next_element()? {
+            if texts.len() >= MOST {
+                return Err(de::Error::invalid_length(MOST + 1, &self));
+            }
+            texts.push(text);
+        }
+        Ok(texts)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Puts the process together: leader election, what is followed, what is served, and the node controller.
 
-use axum::Router;
-use axum::routing::get;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use tokio::sync::{mpsc, watch};
@@ -11,11 +9,12 @@ use tracing::warn;
 use crate::admission;
 use crate::cluster_policy;
 use crate::extender::Extender;
+use crate::health::HealthPage;
 use crate::leader_election::{Candidate, keep_pod_label};
 use crate::metrics::{Metrics, MetricsPage};
 use crate::namespace_rules::NamespaceRules;
 use crate::node_controller::NodeController;
-use crate::serving::Serving;
+use crate::serving::{ServedRoutes, Serving};
 use crate::settings::ClusterSettings;
 
 /// Requests for figures that may wait.
@@ -34,9 +33,11 @@ pub struct ControlConfig {
     pub lease_name: String,
     /// The page with figures, if one is wanted.
     pub metrics: Option<MetricsPage>,
+    /// The page that says whether the process lives and is ready, if one is wanted.
+    pub health: Option<HealthPage>,
     /// This process's own pod, by its name in the client's namespace, to say there whether it leads.
     pub pod: Option<String>,
-    /// The HTTPS server for admission and the scheduler, if one is wanted.
+    /// The HTTPS servers for admission and the scheduler, if they are wanted.
     pub serving: Option<Serving>,
 }
 
@@ -62,6 +63,15 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
             }
         });
     }
+    let (ready, readiness) = watch::channel(config.serving.is_none());
+    if let Some(page) = config.health {
+        let stop = stop.clone();
+        side_trequests.spawn(async move {
+            if let Err(failure) = page.serve(readiness, stop).await {
+                warn!(%failure, "the page with this process's health has ended");
+            }
+        });
+    }
     if let Some(pod) = config.pod {
         side_trequests.spawn(keep_pod_label(Api::default_namespaced(client.clone()), pod, leading.clone()));
     }
@@ -72,8 +82,11 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
         side_trequests.spawn(extender.clone().follow());
         let rules = NamespaceRules::new(client.clone());
         side_trequests.spawn(rules.clone().follow());
-        let routes = routes(&extender, &serving.settings.namespace, rules);
-        servers.spawn(async move { serving.run(&client, leading, routes, stop).await });
+        let routes = ServedRoutes {
+            admission: admission::router(&serving.settings.namespace, rules),
+            extender: axum::Router::new().nest("/extender", extender.router()),
+        };
+        servers.spawn(async move { serving.run(&client, leading, routes, ready, stop).await });
     }
     let controller =
         NodeController::new(client, config.settings, &config.identity, metrics, policies, leading);
@@ -84,12 +97,4 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     if let Some(Err(failure)) = election.join_next().await {
         warn!(%failure, "the election ended badly");
     }
-}
-
-/// All that is answered over HTTPS.
-fn routes(extender: &Extender, namespace: &str, rules: NamespaceRules) -> Router {
-    Router::new()
-        .route("/ready", get(|| async { "ok\n" }))
-        .merge(admission::router(namespace, rules))
-        .nest("/extender", extender.router())
 }

@@ -57,6 +57,8 @@ fn pod(name: &str, policy: &str, request: u32) -> Value {
 #[derive(Default)]
 struct Server {
     pods: BTreeMap<String, Value>,
+    /// What of nodes is more than their metadata.
+    node_specs: BTreeMap<String, Value>,
     bindings: Vec<Value>,
     refuses: bool,
 }
@@ -123,10 +125,28 @@ impl Scene {
         self.ask("filter", &json!({"Pod": pod, "Nodes": null, "NodeNames": nodes})).await.1
     }
 
+    /// What the scheduler does with a pod: filter, then bind.
+    async fn place(&self, pod: &str, node: &str) -> Value {
+        let manifest = self.server.lock().unwrap().pods[pod].clone();
+        self.filter(&manifest, &[node]).await;
+        self.bind(pod, node).await
+    }
+
+    /// A bind of this name and that uid, after a filter that offers the node for it.
+    async fn place_as(&self, name: &str, uid: &str, node: &str) -> Value {
+        self.filter(&pod(uid, "static", 10), &[node]).await;
+        let question = json!({"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node});
+        self.ask("bind", &question).await.1
+    }
+
     async fn bind(&self, pod: &str, node: &str) -> Value {
         let question = json!({"PodName": pod, "PodNamespace": "default", "PodUID": pod, "Node": node});
         self.ask("bind", &question).await.1
     }
+}
+
+fn error(answer: &Value) -> String {
+    answer["Error"].as_str().unwrap().to_owned()
 }
 
 fn reply(server: &Mutex<Server>, nodes: &[Value], path: &str, body: &[u8]) -> (u16, Value) {
@@ -141,6 +161,10 @@ fn reply(server: &Mutex<Server>, nodes: &[Value], path: &str, body: &[u8]) -> (u
     };
     if path.starts_with("/api/v1/nodes?") {
         return list("PartialObjectMetadataList", nodes);
+    }
+    if let Some(name) = path.strip_prefix("/api/v1/nodes/") {
+        let spec = server.node_specs.get(name).cloned().unwrap_or_else(|| json!({}));
+        return (200, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}));
     }
     if path.starts_with("/api/v1/pods?") {
         return list("PodList", &[]);
@@ -172,8 +196,18 @@ async fn nodes_are_told_apart_by_the_policy_in_force() {
 
     let mut exclusive = pod("b", "share-pool", 10);
     exclusive["metadata"]["labels"] = json!({});
-    exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
-    assert_eq!(scene.filter(&exclusive, &names).await["NodeNames"], json!(["plain"]));
+    for resource in
+        ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "nvidia.com/a100-40gb"]
+    {
+        exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {resource: "1"}});
+        let answer = scene.filter(&exclusive, &names).await;
+        assert_eq!(answer["NodeNames"], json!(["plain"]), "{resource}");
+        let why = answer["FailedAndUnresolvableNodes"]["pool"].as_str().unwrap();
+        assert!(why.contains("asks for cards or parts of them for itself"), "{why}");
+    }
+    exclusive["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/hostdev": "1"}});
+    let answer = scene.filter(&exclusive, &names).await;
+    assert_eq!(answer["NodeNames"], json!(["plain", "pool", "fixed"]), "no GPU at all");
 }
 
 #[tokio::test]
@@ -183,14 +217,17 @@ async fn a_static_pod_is_bound_with_its_card_and_a_third_of_60_waits() {
         let pod = pod(name, "static", 60);
         scene.add(&pod);
         assert_eq!(scene.filter(&pod, &["n"]).await["NodeNames"], json!(["n"]));
-        assert_eq!(scene.bind(name, "n").await["Error"], "");
     }
+    // It was offered the node while there was room.
     let third = pod("c", "static", 60);
     scene.add(&third);
+    assert_eq!(scene.filter(&third, &["n"]).await["NodeNames"], json!(["n"]));
+    for name in ["a", "b"] {
+        assert_eq!(scene.bind(name, "n").await["Error"], "");
+    }
+    assert!(error(&scene.bind("c", "n").await).contains("does not fit any more"));
     let answer = scene.filter(&third, &["n"]).await;
     assert_eq!(answer["FailedNodes"]["n"], "no single card has room for both requests");
-    let error = scene.bind("c", "n").await["Error"].as_str().unwrap().to_owned();
-    assert!(error.contains("does not fit any more"), "{error}");
 
     let bindings = scene.server.lock().unwrap().bindings.clone();
     let card = |binding: &Value| binding["metadata"]["annotations"]["gpupool.io/card"].clone();
@@ -204,8 +241,7 @@ async fn a_refused_binding_frees_the_card_and_is_an_error() {
     let scene = Scene::start(vec![node("n", Some("static"), 1)]).await;
     scene.add(&pod("a", "static", 60));
     scene.server.lock().unwrap().refuses = true;
-    let error = scene.bind("a", "n").await["Error"].as_str().unwrap().to_owned();
-    assert!(error.contains("not this time"), "{error}");
+    assert!(error(&scene.place("a", "n").await).contains("not this time"));
     assert_eq!(scene.filter(&pod("b", "static", 60), &["n"]).await["NodeNames"], json!(["n"]));
 }
 
@@ -213,7 +249,7 @@ async fn a_refused_binding_frees_the_card_and_is_an_error() {
 async fn pods_of_a_pool_are_bound_without_a_card() {
     let scene = Scene::start(vec![node("n", Some("share-pool"), 2)]).await;
     scene.add(&pod("a", "share-pool", 60));
-    assert_eq!(scene.bind("a", "n").await["Error"], "");
+    assert_eq!(scene.place("a", "n").await["Error"], "");
     let bindings = scene.server.lock().unwrap().bindings.clone();
     assert_eq!(bindings[0]["metadata"]["annotations"], Value::Null);
 }
@@ -231,17 +267,118 @@ async fn who_does_not_lead_answers_filter_and_bind_with_an_error() {
 #[tokio::test]
 async fn a_pod_that_is_gone_bound_or_another_one_is_not_bound() {
     let scene = Scene::start(vec![node("n", Some("static"), 1)]).await;
-    let error = |answer: Value| answer["Error"].as_str().unwrap().to_owned();
-    assert!(error(scene.bind("ghost", "n").await).contains("no such pod"));
+    scene.filter(&pod("ghost", "static", 10), &["n"]).await;
+    assert!(error(&scene.bind("ghost", "n").await).contains("no such pod"));
     let mut bound = pod("a", "static", 10);
     bound["spec"]["nodeName"] = json!("elsewhere");
     scene.add(&bound);
-    assert!(error(scene.bind("a", "n").await).contains("bound to node elsewhere already"));
+    assert!(error(&scene.place("a", "n").await).contains("bound to node elsewhere already"));
+    scene.filter(&pod("b", "static", 10), &["n"]).await;
     let mut other = pod("b", "static", 10);
     other["metadata"]["uid"] = json!("another");
     scene.add(&other);
-    assert!(error(scene.bind("b", "n").await).contains("replaced"));
+    assert!(error(&scene.bind("b", "n").await).contains("replaced"));
     assert!(scene.server.lock().unwrap().bindings.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_bound_that_was_not_offered_or_a_second_time() {
+    let scene = Scene::start(vec![node("n", Some("static"), 1), node("m", Some("static"), 1)]).await;
+    scene.add(&pod("a", "static", 10));
+    assert!(error(&scene.bind("a", "n").await).contains("was not offered"));
+    scene.filter(&pod("a", "static", 10), &["m"]).await;
+    assert!(error(&scene.bind("a", "n").await).contains("was not offered"));
+    // What filter refuses is not offered, whoever asked.
+    scene.filter(&pod("a", "share-pool", 10), &["n"]).await;
+    assert!(error(&scene.bind("a", "n").await).contains("was not offered"));
+    assert!(scene.server.lock().unwrap().bindings.is_empty());
+    assert_eq!(scene.place("a", "n").await["Error"], "");
+    assert!(error(&scene.bind("a", "n").await).contains("was not offered"));
+    assert_eq!(scene.server.lock().unwrap().bindings.len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_bound_that_asks_for_no_cards() {
+    let scene = Scene::start(vec![node("n", Some("static"), 1), node("plain", None, 1)]).await;
+    let mut without = pod("a", "static", 10);
+    without["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    scene.add(&without);
+    // Whatever the scheduler was told of it.
+    scene.filter(&pod("a", "static", 10), &["n"]).await;
+    assert!(error(&scene.bind("a", "n").await).contains("is not for gpupool to bind"));
+    assert!(error(&scene.place("a", "plain").await).contains("is not for gpupool to bind"));
+    assert!(scene.server.lock().unwrap().bindings.is_empty());
+    let mut whole = pod("b", "static", 10);
+    whole["metadata"]["labels"] = json!({});
+    whole["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    scene.add(&whole);
+    assert_eq!(scene.place("b", "plain").await["Error"], "");
+}
+
+#[tokio::test]
+async fn nothing_is_bound_to_a_node_that_is_cordoned_or_has_a_taint_that_the_pod_does_not_tolerate() {
+    let scene = Scene::start(vec![node("n", Some("share-pool"), 1)]).await;
+    let mut tolerant = pod("b", "share-pool", 10);
+    tolerant["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    let tainted = json!({"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]});
+    for (spec, taint) in [
+        (tainted, "team=a:NoSchedule"),
+        (json!({"unschedulable": true}), "node.kubernetes.io/unschedulable:NoSchedule"),
+    ] {
+        scene.server.lock().unwrap().node_specs.insert("n".to_owned(), spec);
+        scene.add(&pod("a", "share-pool", 10));
+        let said = error(&scene.place("a", "n").await);
+        assert_eq!(said, format!("node n has the taint {taint}, which the pod does not tolerate"));
+        scene.add(&tolerant);
+        assert_eq!(scene.place("b", "n").await["Error"], "");
+    }
+}
+
+#[tokio::test]
+async fn a_question_about_a_pod_frees_no_pick() {
+    let scene = Scene::start(vec![node("n", Some("static"), 1)]).await;
+    scene.add(&pod("a", "static", 60));
+    assert_eq!(scene.place("a", "n").await["Error"], "");
+    let no_room = json!({"n": "no single card has room for both requests"});
+    assert_eq!(scene.filter(&pod("b", "static", 60), &["n"]).await["FailedNodes"], no_room);
+    // By the same uid, under its own name and another one. To the pod itself its pick is no hindrance.
+    assert_eq!(scene.filter(&pod("a", "static", 60), &["n"]).await["NodeNames"], json!(["n"]));
+    let mut stranger = pod("a", "share-pool", 1);
+    stranger["metadata"]["name"] = json!("stranger");
+    scene.filter(&stranger, &["n"]).await;
+    assert_eq!(scene.filter(&pod("b", "static", 60), &["n"]).await["FailedNodes"], no_room);
+    // Nor does a bind that the API server knows nothing of.
+    assert!(error(&scene.place_as("ghost", "a", "n").await).contains("no such pod"));
+    assert_eq!(scene.filter(&pod("b", "static", 60), &["n"]).await["FailedNodes"], no_room);
+}
+
+#[tokio::test]
+async fn questions_are_bounded_by_length_and_by_what_is_in_them() {
+    let scene = Scene::start(vec![node("n", Some("static"), 1)]).await;
+    let question = |pod: &Value, names: Value| json!({"Pod": pod, "Nodes": null, "NodeNames": names});
+    let plain = pod("a", "static", 10);
+    // As large as it gets: 10,000 nodes with the longest names, and a pod of 1.5 MiB.
+    let names: Vec<String> = (0..10_000).map(|number| format!("{number:0>250}")).collect();
+    let mut large = plain.clone();
+    large["spec"]["containers"][0]["env"] = json!([{"name": "x", "value": "x".repeat(3 << 19)}]);
+    let (status, answer) = scene.ask("filter", &question(&large, json!(names))).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer["FailedAndUnresolvableNodes"].as_object().unwrap().len(), 10_000);
+
+    large["spec"]["containers"][0]["env"] = json!([{"name": "x", "value": "x".repeat(3 << 20)}]);
+    let mut many = plain.clone();
+    many["spec"]["containers"] = json!(vec![json!({}); 100_000]);
+    for (pod, names, expected, says) in [
+        (&large, json!(names), StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 4194304 bytes"),
+        (&plain, json!(vec![""; 100_000]), StatusCode::BAD_REQUEST, "a list of at most 20000 texts"),
+        (&many, json!(["n"]), StatusCode::BAD_REQUEST, "the object has more than 10000"),
+    ] {
+        for verb in ["filter", "prioritize"] {
+            let (status, said) = scene.ask(verb, &question(pod, names.clone())).await;
+            assert_eq!(status, expected, "{said}");
+            assert!(said.as_str().unwrap().contains(says), "{said}");
+        }
+    }
 }
 
 #[tokio::test]

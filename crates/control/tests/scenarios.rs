@@ -61,6 +61,7 @@ impl Scenario {
             lease_namespace: None,
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
+            health: None,
             pod: None,
             serving: None,
         };

@@ -20,10 +20,13 @@
 //!   lease is over, and its name is taken until then.
 //! - **Lost cards**: their pods are told to go and hibernate like others. Who waits for a lost card keeps its place
 //!   and holds up nobody.
+//! - **Occupied cards** ([`Occupants`]) are as lost ones to whoever waits, and their leases stay. Where nobody knows who is
+//!   on the cards, nothing is granted at all ([`Event::CardsUnseen`]).
 //!
 //! The queue is described in `queue.rs`, making room in `preempt.rs`.
 
 mod action;
+mod clearing;
 mod config;
 mod event;
 mod fit;
@@ -32,6 +35,7 @@ mod ident;
 mod invariants;
 mod load;
 mod membership;
+mod occupants;
 mod pods;
 mod preempt;
 mod queue;
@@ -50,6 +54,7 @@ pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, PodId};
 pub use invariants::Violation;
+pub use occupants::Occupants;
 pub use preempt::STUCK_AFTER;
 pub use refusal::{Refusal, Resource};
 pub use snapshot::Snapshot;
@@ -69,6 +74,8 @@ pub struct Pool {
     check_requests: bool,
     qos: Qos,
     now: Timestamp,
+    /// Nothing is granted, because nobody knows who is on the cards.
+    unseen: bool,
     /// Never shrinks; a [`ident::CardSlot`] is a place in it.
     cards: Vec<CardRecord>,
     pods: Pods,
@@ -88,6 +95,7 @@ impl Pool {
             check_requests: config.check_requests,
             qos: config.qos,
             now: Timestamp(0),
+            unseen: false,
             cards: Vec::new(),
             pods: Pods::default(),
             lanes: Vec::new(),
@@ -136,6 +144,11 @@ impl Pool {
             Event::CardBack { card } => self.card_back(&card),
             Event::CardAdded { card } => self.card_added(card),
             Event::CardRenumbered { card, index } => self.card_renumbered(&card, index),
+            Event::CardsSeen { occupied } => self.cards_seen(occupied),
+            Event::CardsUnseen => {
+                self.unseen = true;
+                Ok(())
+            }
             Event::QosChanged { qos } => {
                 self.qos = qos;
                 Ok(())

@@ -87,6 +87,83 @@ fn nothing_listens_on_a_nodes_own_addresses_unless_it_is_asked_to() {
     assert!(!everything.iter().any(|argument| argument.contains("0.0.0.0")), "{everything:?}");
 }
 
+#[test]
+fn figures_are_on_loopback_unless_they_are_asked_for() {
+    for (kind, name, key, port) in
+        [("DaemonSet", "gpupool-agent", "agent", 9400), ("Deployment", "gpupool-control", "control", 9401)]
+    {
+        let listens = |settings: &[&str]| arguments(find(&rendered(settings), kind, name).unwrap());
+        assert!(listens(&[]).contains(&format!("--metrics-address=127.0.0.1:{port}")), "{name}");
+        let asked = listens(&[&format!("{key}.metricsHost=0.0.0.0")]);
+        assert!(asked.contains(&format!("--metrics-address=0.0.0.0:{port}")), "{asked:?}");
+    }
+}
+
+/// The peers that a policy lets in to a port; none where it is closed, and no list where it is open to all.
+fn peers(objects: &[Value], policy: &str, port: &str) -> Option<Value> {
+    let policy = find(objects, "NetworkPolicy", policy).unwrap();
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let rule = rules.iter().find(|rule| rule["ports"][0]["port"] == port)?;
+    assert_eq!(rule["ports"].as_array().unwrap().len(), 1, "{rule}");
+    Some(rule["from"].clone())
+}
+
+#[test]
+fn the_network_lets_in_who_has_a_reason_to_come() {
+    let objects = rendered(&[]);
+    let readers =
+        serde_json::json!([{"namespaceSelector": {"matchLabels": {"gpupool.io/reads-metrics": "true"}}}]);
+    for policy in ["gpupool-control", "gpupool-agent"] {
+        assert_eq!(peers(&objects, policy, "metrics"), Some(readers.clone()), "{policy}");
+        let spec = &find(&objects, "NetworkPolicy", policy).unwrap()["spec"];
+        assert_eq!(spec["podSelector"]["matchLabels"]["app"], policy);
+        assert_eq!(spec["policyTypes"], serde_json::json!(["Ingress"]));
+    }
+    assert_eq!(peers(&objects, "gpupool-control", "https"), Some(Value::Null));
+    assert_eq!(peers(&objects, "gpupool-control", "health"), None, "the kubelet comes in any case");
+    let objects = rendered(&[
+        "networkPolicy.apiServer[0].ipBlock.cidr=10.0.0.1/32",
+        "networkPolicy.scheduler[0].ipBlock.cidr=10.0.0.2/32",
+        "networkPolicy.metrics=null",
+    ]);
+    for (port, cidr) in [("https", "10.0.0.1/32"), ("extender", "10.0.0.2/32")] {
+        let expected = serde_json::json!([{"ipBlock": {"cidr": cidr}}]);
+        assert_eq!(peers(&objects, "gpupool-control", port), Some(expected));
+    }
+    assert_eq!(peers(&objects, "gpupool-agent", "metrics"), None);
+    assert!(find(&rendered(&["networkPolicy.enabled=false"]), "NetworkPolicy", "gpupool-agent").is_none());
+}
+
+#[test]
+fn the_extender_has_a_port_of_its_own_and_authorities_are_mounted_where_they_are_read() {
+    let objects = rendered(&[]);
+    let target =
+        |name: &str| find(&objects, "Service", name).unwrap()["spec"]["ports"][0]["targetPort"].clone();
+    assert_eq!((target("gpupool-control"), target("gpupool-extender")), ("https".into(), "extender".into()));
+    let control = find(&objects, "Deployment", "gpupool-control").unwrap();
+    assert!(!arguments(control).iter().any(|argument| argument.contains("client-ca")));
+
+    let objects = rendered(&[
+        "control.clientCa=api-servers",
+        "control.clientName=apiserver",
+        "extender.clientCa=schedulers",
+        "extender.clientName=scheduler",
+    ]);
+    let control = find(&objects, "Deployment", "gpupool-control").unwrap();
+    let (told, spec) = (arguments(control), &control["spec"]["template"]["spec"]);
+    for (option, volume, map, name) in [
+        ("serve-client", "admission-clients", "api-servers", "apiserver"),
+        ("extender-client", "extender-clients", "schedulers", "scheduler"),
+    ] {
+        assert!(told.contains(&format!("--{option}-ca=/etc/gpupool/{volume}/ca.crt")), "{told:?}");
+        assert!(told.contains(&format!("--{option}-name={name}")), "{told:?}");
+        let named = |list: &Value| list.as_array().unwrap().iter().find(|one| one["name"] == volume).cloned();
+        assert_eq!(named(&spec["volumes"]).unwrap()["configMap"]["name"], map);
+        let mount = named(&spec["containers"][0]["volumeMounts"]).unwrap();
+        assert_eq!(mount["mountPath"], format!("/etc/gpupool/{volume}"));
+    }
+}
+
 /// Also without a port of its own: the probe asks where programs ask.
 #[test]
 fn an_agent_that_does_not_answer_is_started_again() {

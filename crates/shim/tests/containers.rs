@@ -18,11 +18,11 @@ const LIBRARIES: &str = "/usr/lib/gpupool";
 
 /// Lays out what a container gets in `$1`, over what the machine has, and goes on with the rest in that world.
 const ENTER: &str = r#"
-mount --bind "$1/etc" /etc
 mount -t overlay none -o "lowerdir=/usr/lib,upperdir=$1/upper,workdir=$1/work" /usr/lib
 mount -t tmpfs none /run
 mkdir /run/gpupool
 ln -s "$2" /run/gpupool/agent.sock
+mount --bind "$1/etc" /etc
 shift 2
 exec "$@"
 "#;

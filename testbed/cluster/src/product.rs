@@ -70,13 +70,15 @@ impl Product {
         self.source.join("deploy/helm/gpupool")
     }
 
-    /// The chart's values for a cluster of this room: simulated cards, and an address for the extender.
+    /// The chart's values for a cluster of this room: simulated cards, an address for the extender, and figures that tests
+    /// read through the API server.
     pub fn values() -> Value {
         json!({
             "extender": {"clusterIP": EXTENDER},
             "agent": {
                 "driverCdi": CDI_DEVICE,
                 "extraHostPaths": [DRIVER],
+                "metricsHost": "0.0.0.0",
                 "extraEnv": [
                     {"name": "LD_LIBRARY_PATH", "value": format!("{DRIVER}/lib")},
                     {"name": "SIMGPU_STATE", "value": STATE},
@@ -97,16 +99,24 @@ impl Product {
         };
         rollout("daemonset/gpupool-agent")?;
         rollout("deployment/gpupool-control")?;
-        let secret = "secret/gpupool-control-certificate";
+        let secret = "secret/gpupool-control-scheduler";
         cluster.kubectl(["wait", "--for=create", secret, "--namespace", NAMESPACE, "--timeout=180s"])?;
-        let authority = ["get", secret, "--namespace", NAMESPACE, "--output", r"jsonpath={.data.ca\.crt}"];
-        let authority = cluster.kubectl(authority)?;
-        cluster.configure_scheduler(&scheduler_configuration(&authority))
+        let of_secret = |key: &str| {
+            let output = format!("--output=jsonpath={{.data.{key}}}");
+            cluster.kubectl(["get", secret, "--namespace", NAMESPACE, &output])
+        };
+        let tls = json!({
+            "caData": of_secret(r"ca\.crt")?,
+            "certData": of_secret(r"tls\.crt")?,
+            "keyData": of_secret(r"tls\.key")?,
+            "serverName": format!("gpupool-extender.{NAMESPACE}.svc"),
+        });
+        cluster.configure_scheduler(&scheduler_configuration(&tls))
     }
 }
 
-/// What docs/scheduler-extender.md says; the authority is in base64.
-fn scheduler_configuration(authority: &str) -> Value {
+/// What docs/scheduler-extender.md says, with certificates in place of the names of files.
+fn scheduler_configuration(tls: &Value) -> Value {
     json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -119,10 +129,7 @@ fn scheduler_configuration(authority: &str) -> Value {
             "enableHTTPS": true,
             "nodeCacheCapable": true,
             "httpTimeout": "5s",
-            "tlsConfig": {
-                "caData": authority,
-                "serverName": format!("gpupool-extender.{NAMESPACE}.svc"),
-            },
+            "tlsConfig": tls,
             "managedResources": [
                 {"name": "alibabacloud.com/gpu-core.percentage"},
                 {"name": "alibabacloud.com/gpu-memory.percentage"},

@@ -1,6 +1,8 @@
 //! How things stand, as `gpupool status --output json` prints it. `docs/status-schema.md` says the same for readers
 //! outside; a test compares the two.
 
+use std::fmt;
+
 use gpupool_core::pool::{PodState, Policy};
 use gpupool_core::share::Share;
 use serde::{Deserialize, Serialize};
@@ -67,6 +69,81 @@ pub struct CardStatus {
     pub memory_used_percent: u32,
     /// Names of the pods that hold it, in the order of their grants.
     pub pods: Vec<String>,
+    /// Why it, or a pod's share of it, is held back from others whatever the leases leave.
+    pub held_back: Vec<HeldBackStatus>,
+}
+
+/// Who keeps others off a card, by what NVML shows there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldBackStatus {
+    /// Why.
+    pub why: WhyHeldBack,
+    /// The pod; `null` where it is none.
+    pub pod: Option<String>,
+    /// Its processes on the card.
+    pub pids: Vec<u32>,
+    /// Memory that they take there, in bytes; `null` where NVML does not say.
+    pub memory_bytes: Option<u64>,
+    /// What the pod's lease allows, in bytes; only where that is exceeded.
+    pub limit_bytes: Option<u64>,
+}
+
+/// Why a card is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WhyHeldBack {
+    /// NVML has not said who uses the card.
+    NotSeen,
+    /// Processes of no pod use it.
+    Stranger,
+    /// A pod uses it without a lease.
+    NoLease,
+    /// A pod takes more of its memory than its lease allows.
+    OverLimit,
+    /// A pod has said that it needs it no more, and uses it still: its lease goes on.
+    KeptAfterRelease,
+}
+
+impl WhyHeldBack {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::NotSeen, Self::Stranger, Self::NoLease, Self::OverLimit, Self::KeptAfterRelease];
+
+    /// The reason as one word that never changes, for metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NotSeen => "not-seen",
+            Self::Stranger => "stranger",
+            Self::NoLease => "no-lease",
+            Self::OverLimit => "over-limit",
+            Self::KeptAfterRelease => "kept-after-release",
+        }
+    }
+}
+
+/// What follows "card 0 is held back: ".
+impl fmt::Display for HeldBackStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.why == WhyHeldBack::NotSeen {
+            return out.write_str("NVML has not said who uses it");
+        }
+        let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        let (noun, takes) = if pids.len() == 1 { ("process", "takes") } else { ("processes", "take") };
+        write!(out, "{noun} {} of {} {takes} ", pids.join(", "), self.pod.as_deref().unwrap_or("no pod"))?;
+        match self.memory_bytes {
+            Some(bytes) => write!(out, "{} MiB of it", bytes >> 20)?,
+            None => out.write_str("some of it")?,
+        }
+        match (self.why, self.limit_bytes) {
+            (WhyHeldBack::OverLimit, Some(limit)) => write!(out, ", and the limit is {} MiB", limit >> 20),
+            (WhyHeldBack::NoLease, _) => out.write_str(" without a lease"),
+            (WhyHeldBack::KeptAfterRelease, _) => {
+                out.write_str(", and the pod has said that it needs it no more")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A pod's right to a card.

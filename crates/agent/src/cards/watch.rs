@@ -15,6 +15,9 @@ use super::{CardsError, Probe};
 /// Over how long the utilisation of processes is asked for.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Memory by process id, in bytes; `None` where NVML does not say.
+pub type Processes = Vec<(u32, Option<u64>)>;
+
 /// One look at one card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
@@ -24,8 +27,8 @@ pub struct Look {
     pub lost: bool,
     /// Utilisation of the whole card, percent; `None` where NVML does not say.
     pub utilisation: Option<u32>,
-    /// Memory by process id, in bytes; `None` where NVML does not say.
-    pub processes: Vec<(u32, Option<u64>)>,
+    /// Who is on it; `None` where NVML could not say it this time.
+    pub processes: Option<Processes>,
     /// Utilisation of the whole card by process id over the last second, percent; who did not use it is left out.
     /// `None` where NVML does not say.
     pub utilisation_of: Option<BTreeMap<u32, u32>>,
@@ -59,26 +62,48 @@ impl Watch {
         self.cards.iter().map(|card| self.look_at(card)).collect()
     }
 
+    /// Looks only at who is on each card; `None` where NVML could not say it.
+    pub fn processes(&self) -> Vec<(CardUuid, Option<Processes>)> {
+        let on = |card: &CardUuid| match self.nvml.device_by_uuid(card.as_str()) {
+            Ok(device) => processes_of(&device),
+            Err(failure) => nobody_if(is_loss(&failure)),
+        };
+        self.cards.iter().map(|card| (card.clone(), on(card))).collect()
+    }
+
     fn look_at(&self, card: &CardUuid) -> Look {
         let mut look = Look {
             card: card.clone(),
             lost: false,
             utilisation: None,
-            processes: Vec::new(),
+            processes: None,
             utilisation_of: None,
         };
         let device = match self.nvml.device_by_uuid(card.as_str()) {
             Ok(device) => device,
-            Err(failure) => return Look { lost: is_loss(&failure), ..look },
+            Err(failure) => return look.of_failed(&failure),
         };
         if let Err(failure) = device.memory_info() {
-            return Look { lost: is_loss(&failure), ..look };
+            return look.of_failed(&failure);
         }
         look.utilisation = device.utilization_rates().ok().map(|rates| rates.gpu);
         look.processes = processes_of(&device);
         look.utilisation_of = utilisation_of(&device);
         look
     }
+}
+
+impl Look {
+    /// What a failed question tells of the card.
+    fn of_failed(self, failure: &NvmlError) -> Self {
+        let lost = is_loss(failure);
+        Self { lost, processes: nobody_if(lost), ..self }
+    }
+}
+
+/// On a card that is lost nobody is any more.
+fn nobody_if(lost: bool) -> Option<Processes> {
+    lost.then(Vec::new)
 }
 
 /// What each process used of a card since the last look.
@@ -95,15 +120,21 @@ fn utilisation_of(device: &nvml_wrapper::Device<'_>) -> Option<BTreeMap<u32, u32
     }
 }
 
-/// The processes on a card, whether they compute or draw; who does both is one process.
-fn processes_of(device: &nvml_wrapper::Device<'_>) -> Vec<(u32, Option<u64>)> {
-    let computing = device.running_compute_processes().unwrap_or_default();
-    let drawing = device.running_graphics_processes().unwrap_or_default();
-    let processes = computing.into_iter().chain(drawing).map(|process| match process.used_gpu_memory {
-        UsedGpuMemory::Used(bytes) => (process.pid, Some(bytes)),
-        UsedGpuMemory::Unavailable => (process.pid, None),
-    });
-    processes.collect::<BTreeMap<_, _>>().into_iter().collect()
+/// The processes on a card, whether they compute or draw; who does both is one process. Where NVML never lists
+/// processes, nobody is known to be there.
+fn processes_of(device: &nvml_wrapper::Device<'_>) -> Option<Processes> {
+    let mut processes = BTreeMap::new();
+    for list in [device.running_compute_processes(), device.running_graphics_processes()] {
+        match list {
+            Ok(list) => processes.extend(list.into_iter().map(|process| match process.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => (process.pid, Some(bytes)),
+                UsedGpuMemory::Unavailable => (process.pid, None),
+            })),
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => {}
+            Err(failure) => return nobody_if(is_loss(&failure)),
+        }
+    }
+    Some(processes.into_iter().collect())
 }
 
 /// Device memory that a process takes on a card, in bytes, if NVML says so.

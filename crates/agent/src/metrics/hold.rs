@@ -3,7 +3,7 @@
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Scrape, family, one};
-use crate::admin_api::Hold;
+use crate::admin_api::{Hold, WhyHeldBack};
 
 impl Scrape {
     /// The families of the check.
@@ -37,10 +37,27 @@ impl Scrape {
             (labels, count(card.strangers))
         });
         family(out, "gpupool_stranger_processes", "Processes of no pod that use the card", strangers)?;
+        let held_back = self.cards.iter().flat_map(|card| {
+            WhyHeldBack::ALL.into_iter().map(|why| {
+                let labels = [
+                    ("node", self.node.clone()),
+                    ("gpu", card.index.to_string()),
+                    ("UUID", card.uuid.clone()),
+                    ("why", why.word().to_owned()),
+                ];
+                (labels, i64::from(card.held_back.contains(&why)))
+            })
+        });
+        family(
+            out,
+            "gpupool_card_held_back",
+            "Whether the card, or a pod's share of it, is held back from others for this reason",
+            held_back,
+        )?;
         one(
             out,
             "gpupool_evictions",
-            "Pods whose GPU processes were ended for memory over their limit that their ledger did not count",
+            "Pods whose GPU processes were ended for memory over their limit",
             &[("node", self.node.as_str())],
             &self.counters.evictions,
         )

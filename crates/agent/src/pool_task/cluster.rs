@@ -5,7 +5,7 @@
 //! gone. Silence says nothing.
 //!
 //! A pod is what it was when it was first seen: what an object says later of limits, priority and policy changes nothing.
-//! For a pod in the pool that is in the journal.
+//! The journal has it, for pods in the pool and outside, and over boots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use super::pod_names::with_names;
 use super::{Effect, PoolTask};
 use crate::admin_api::policy_name;
 use crate::notice::Notice;
-use crate::pod::{PodNews, PodOnNode, PodRef, Rejection};
+use crate::pod::{Asks, FirstSpec, PodNews, PodOnNode, PodRef, Rejection};
 use crate::registry::{PodEntry, Record};
 
 /// What the task keeps of the cluster around it.
@@ -71,10 +71,7 @@ impl PoolTask {
     /// A pod is about to start: it must have its place now. Gives the card that it is fixed to, if it is to one.
     pub(super) fn present(&mut self, mut pod: PodOnNode) -> Result<Option<CardUuid>, Rejection> {
         let (reference, marked) = (pod.reference.clone(), pod.turned_away);
-        let first = self.cluster.as_ref().and_then(|cluster| cluster.outside.get(&reference.uid));
-        if let Some(first) = first {
-            pod.asks.clone_from(&first.pod.asks);
-        }
+        pod.asks = self.asked_first(&pod);
         match self.take_in(&pod) {
             Ok(card) => {
                 let outside = self.cluster.as_mut().map(|cluster| &mut cluster.outside);
@@ -94,6 +91,31 @@ impl PoolTask {
                 }
                 Err(why)
             }
+        }
+    }
+
+    /// What a pod asked for when it was first seen. Only the card may come later: gpupool itself writes it.
+    fn asked_first(&mut self, pod: &PodOnNode) -> Result<Asks, Rejection> {
+        let uid = &pod.reference.uid;
+        match self.registry.first_seen(uid) {
+            Some(FirstSpec::Asked(first)) => Ok(Asks { card: pod.card.clone(), ..first.clone() }),
+            Some(FirstSpec::Invalid) if pod.asks.is_ok() => {
+                let sentence = "when the pod was first seen it asked for nothing that it can have, and what is changed \
+                                on a live pod does not count: delete the pod and create it anew";
+                Err(Rejection::new("Invalid", sentence.to_owned()))
+            }
+            Some(FirstSpec::Invalid) => pod.asks.clone(),
+            None => {
+                let spec = pod.asks.clone().map_or(FirstSpec::Invalid, FirstSpec::Asked);
+                self.record(Record::FirstSeen { uid: uid.clone(), spec });
+                pod.asks.clone()
+            }
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if self.registry.first_seen(uid).is_some() {
+            self.record(Record::Forgotten { uid: uid.to_owned() });
         }
     }
 
@@ -160,6 +182,7 @@ impl PoolTask {
         if let Some(cluster) = &mut self.cluster {
             cluster.outside.remove(uid);
         }
+        self.forget(uid);
         let Some(entry) = self.registry.pod(pod).cloned() else { return };
         if entry.reference.as_ref().is_none_or(|known| known.uid != uid) || entry.stopping {
             return;
@@ -182,6 +205,11 @@ impl PoolTask {
             known.chain(outside).map(|(pod, reference)| (pod.clone(), reference.uid.clone())).collect();
         for (pod, uid) in before.difference(&here) {
             self.gone(pod, uid);
+        }
+        let uids: BTreeSet<&str> = pods.iter().map(|pod| pod.reference.uid.as_str()).collect();
+        let unseen = self.registry.seen().filter(|uid| !uids.contains(uid));
+        for uid in unseen.map(str::to_owned).collect::<Vec<_>>() {
+            self.forget(&uid);
         }
         for pod in pods {
             let _ = self.present(pod);
@@ -223,9 +251,11 @@ impl PoolTask {
             Ok(pool) => self.pool = pool,
             Err(refusal) => return warn!("the cards cannot be pooled: {refusal}"),
         }
+        self.apply(&Event::CardsUnseen);
         for card in lost {
             self.apply(&Event::CardLost { card });
         }
+        self.tell_who_is_on_the_cards();
         // What was noted before is about the old pool, and in the snapshot where it still matters.
         self.outbox.forget_records();
         self.write_snapshot();

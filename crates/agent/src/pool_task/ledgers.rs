@@ -79,7 +79,7 @@ impl PoolTask {
             Some(*key) != caller
                 && self.registry.process(*key).is_some_and(|process| process.using == CardUse::Holding)
         };
-        self.registry.members_of(pod).into_iter().find(|key| holds(key) || self.check.shows(key.pid))
+        self.registry.members_of(pod).into_iter().find(|key| holds(key) || self.presence.shows(*key))
     }
 
     /// Makes a ledger. Members of before it have their slots there, and can't come to hold anything before they have it:

@@ -272,24 +272,24 @@ impl PoolTask {
         self.stop_using(key);
     }
 
-    /// A process neither waits nor holds any more; its pod's lease or place ends when it was the last.
+    /// A living process neither waits nor holds any more, by its own word. Its pod's place ends when it was the last,
+    /// and its lease when NVML shows that too.
     pub(super) fn stop_using(&mut self, key: ProcessKey) {
         let Some(process) = self.registry.process(key).cloned() else { return };
         if process.using == CardUse::Nothing {
             return;
         }
         let pod = process.pod.clone();
+        if process.using == CardUse::Holding {
+            self.must_be_seen_to_leave(&pod);
+        }
         self.record(Record::Process { key, process: Process { using: CardUse::Nothing, ..process } });
         self.settle(&pod);
     }
 
     /// Tells the pool what is left of a pod after one of its processes went or gave up.
     fn settle(&mut self, pod: &PodId) {
-        if self.registry.members_using(pod, CardUse::Holding).is_empty()
-            && let Some((_, lease)) = self.lease_of(pod)
-        {
-            self.apply(&Event::Released { pod: pod.clone(), lease });
-        }
+        self.end_lease_if_unused(pod);
         if self.pool.state(pod) != Some(PodState::Ready) {
             return;
         }
@@ -307,6 +307,7 @@ impl PoolTask {
     /// A process has ended. It may be a program, a `gpupool run`, or somebody that is being stopped.
     pub(super) fn process_ended(&mut self, key: ProcessKey) {
         self.environment.identity.forget(key);
+        self.presence.forget_process(key);
         if let Some(connection) = self.members.remove(&key).and_then(|member| member.connection) {
             self.connections.cut(connection);
         }
@@ -323,13 +324,16 @@ impl PoolTask {
             }
             self.retire(&pod);
         }
+        // It may have used its pod's card without ever having said so.
+        self.end_leases_that_were_left();
         self.target_ended(key);
     }
 
-    /// A pod goes when its `gpupool run`, or in a cluster its object, and all its GPU processes have gone.
+    /// A pod goes when its `gpupool run`, or in a cluster its object, all its GPU processes and its lease have gone.
     pub(super) fn retire(&mut self, pod: &PodId) {
         let Some(entry) = self.registry.pod(pod) else { return };
-        if entry.stays() || !self.registry.members_of(pod).is_empty() {
+        let is_on_a_card = self.lease_of(pod).is_some();
+        if entry.stays() || is_on_a_card || !self.registry.members_of(pod).is_empty() {
             return;
         }
         if self.pool.state(pod).is_some() {

@@ -12,6 +12,8 @@ use crate::registry::PodEntry;
 impl PoolTask {
     /// Brings what the journal said up to date, and writes it down anew.
     pub(super) fn take_up(&mut self, qos: Qos) {
+        // Whatever the earlier agent saw there may have changed: nothing is granted before the first look.
+        self.apply(&Event::CardsUnseen);
         let mut ended = self.hold_runs();
         ended.extend(self.hold_processes());
         let pods: Vec<PodId> = self.registry.pods().map(|(pod, _)| pod.clone()).collect();

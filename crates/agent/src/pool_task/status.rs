@@ -51,6 +51,7 @@ impl PoolTask {
                 core_used_percent: card.core_used,
                 memory_used_percent: card.memory_used,
                 pods: card.pods.iter().map(|pod| self.name_of(pod)).collect(),
+                held_back: self.held_back(card.uuid),
             }
         };
         self.pool.cards().map(status).collect()
@@ -134,6 +135,7 @@ impl PoolTask {
             core: card.core_used,
             memory: card.memory_used,
             strangers: self.strangers_on(card.uuid),
+            held_back: self.held_back(card.uuid).iter().map(|reason| reason.why).collect(),
         };
         Scrape {
             node: self.settings.node.clone(),

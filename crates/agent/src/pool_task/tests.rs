@@ -3,6 +3,7 @@
 mod cluster;
 mod machine;
 mod node;
+mod occupied;
 mod random;
 
 use std::os::fd::AsFd as _;
@@ -62,6 +63,7 @@ fn a_restarted_agent_has_the_same_leases_and_queue_and_goes_on() {
         assert_eq!(node.hello(program).socket.receive(), Some(Sent::Welcome));
     }
     node.acquire(waiting);
+    node.look();
     assert_eq!(heard(&node, waiting), None);
     node.end(second);
     assert_eq!(heard(&node, waiting), Some(Sent::Granted));
@@ -74,6 +76,7 @@ fn who_ended_while_no_agent_ran_has_left_its_card_to_the_next() {
     node.restart();
     node.hello(waiting);
     node.acquire(waiting);
+    node.look();
     assert_eq!([heard(&node, waiting), heard(&node, waiting)], [Some(Sent::Welcome), Some(Sent::Granted)]);
 }
 
@@ -107,7 +110,8 @@ fn no_second_ledger_is_made_while_somebody_who_counts_in_a_lost_one_lives() {
     assert_eq!(node.hello(first).socket.receive(), Some(Sent::Welcome), "it keeps what it has");
     // It says that it needs no card any more, and NVML knows better.
     node.release(first);
-    node.show(&[first.pid]);
+    node.take(first, 0, 1 << 30);
+    node.look();
     let third = node.spawn(run);
     assert_eq!(node.hello(third).socket.receive(), refused);
     // So does one that says that it has become another program.

@@ -13,12 +13,11 @@ use rustix::process::Signal;
 use tracing::{info, warn};
 
 use super::PoolTask;
-use super::publish::share_of;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
 use crate::procfs::ProcessKey;
-use crate::usage_audit::observe::{Observation, Sighting};
+use crate::usage_audit::observe::{Observation, Regular, Sighting};
 use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
 
 /// What the looks at the cards have shown, and what is being done about it.
@@ -32,13 +31,6 @@ pub(super) struct Check {
     /// Processes of no pod in the last look.
     strangers: Vec<GpuProcess>,
     evictions: BTreeMap<PodId, Eviction>,
-}
-
-impl Check {
-    /// Whether the last look showed this process on a card.
-    pub(super) fn shows(&self, pid: u32) -> bool {
-        self.looks.values().any(|look| look.processes.iter().any(|(shown, _)| *shown == pid))
-    }
 }
 
 /// A pod whose GPU processes are being ended.
@@ -61,14 +53,17 @@ enum Owner {
 impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
-        self.looked(observation.looks);
-        let (readings, strangers) = self.readings(&observation.sightings, &observation.counted);
+        self.saw(&observation);
+        let Some(Regular { looks, counted }) = observation.regular else { return };
+        self.looked(looks);
+        let (readings, strangers) = self.readings(&observation.sightings, &counted);
         for finding in self.check.accounts.look(&readings, &strangers) {
             self.found(&finding, &observation.sightings);
         }
         self.check.readings = readings.into_iter().map(|reading| (reading.pod.clone(), reading)).collect();
         self.check.strangers = strangers;
         self.environment.ledgers.replace(self.pages.ledgers());
+        self.say_what_is_held_back();
     }
 
     /// Sorts what was seen by pod.
@@ -107,17 +102,11 @@ impl PoolTask {
             held: Vec::new(),
             not_held: Vec::new(),
             counted: now.map(|now| now.max(counted.get(pod).copied().unwrap_or(0))),
-            limit: self.memory_limit(pod),
+            lease: self.lease_of(pod).and_then(|(card, _)| {
+                let limit = self.memory_limit_on(pod, &card)?;
+                Some((card, limit))
+            }),
         }
-    }
-
-    /// What a pod's lease allows, in bytes; 0 without one.
-    fn memory_limit(&self, pod: &PodId) -> u64 {
-        let lease = self.pool.pod(pod).and_then(|view| view.lease);
-        let limit = |card: &CardUuid, percent| {
-            Some(share_of(self.environment.cards.find(card)?.1.total_memory, percent))
-        };
-        lease.and_then(|lease| limit(lease.card, lease.limits.memory)).unwrap_or(0)
     }
 
     fn owner_of(&self, sighting: &Sighting) -> Owner {

@@ -4,12 +4,14 @@
 //! NVML and the ledgers can't be read at one instant, and a program may allocate and free a thousand times in between.
 //! So the ledgers are read several times around NVML's answer, and the most they counted is what counts: a ledger
 //! never counts less than its pod holds.
+//!
+//! In between the pool's task may ask for a look at who is on the cards, and for nothing else: it reads no ledger.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
-use gpupool_core::pool::PodId;
+use gpupool_core::pool::{CardUuid, PodId};
 
 use super::mapped::why_not_held;
 use super::{GpuProcess, WhyNotHeld};
@@ -21,6 +23,9 @@ use crate::worker::{NOBODY_LISTENS, Workers};
 
 /// How often the cards are looked at.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// How much of the time looks that are asked for can take at most: one in so long, whoever makes the agent ask.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// How often the ledgers are read before NVML answers, and again afterwards.
 const READS: usize = 4;
@@ -60,15 +65,49 @@ pub(crate) struct Sighting {
     pub(crate) why_not_held: WhyNotHeld,
 }
 
-/// One look at everything.
+/// One look at who is on the cards.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
-    /// The cards.
-    pub(crate) looks: Vec<Look>,
+    /// The cards of which NVML said who is there.
+    pub(crate) seen: BTreeSet<CardUuid>,
     /// The processes on them that were still there afterwards.
     pub(crate) sightings: Vec<Sighting>,
+    /// The last request for a look that came before this one began; 0 where none did.
+    pub(crate) answers: u64,
+    /// What else a look in its turn shows; nothing in one that was asked for in between.
+    pub(crate) regular: Option<Regular>,
+}
+
+/// What is looked at once a second only.
+#[derive(Debug, Default)]
+pub(crate) struct Regular {
+    /// The cards.
+    pub(crate) looks: Vec<Look>,
     /// The most that each pod's ledger counted meanwhile, in bytes.
     pub(crate) counted: BTreeMap<PodId, u64>,
+}
+
+/// Asks for looks in between.
+#[derive(Debug)]
+pub(crate) struct LookRequests {
+    last: u64,
+    sender: mpsc::Sender<u64>,
+}
+
+impl LookRequests {
+    /// The second value is for the [`Observer`].
+    pub(crate) fn new() -> (Self, mpsc::Receiver<u64>) {
+        let (sender, requests) = mpsc::channel();
+        (Self { last: 0, sender }, requests)
+    }
+
+    /// Asks for a look that begins from now on. Its [`Observation::answers`] is at least the number given back.
+    pub(crate) fn ask(&mut self) -> u64 {
+        self.last += 1;
+        // An observer that has ended looks no more, and what has not been seen is not granted.
+        let _ = self.sender.send(self.last);
+        self.last
+    }
 }
 
 /// Looks at the cards and at who uses them.
@@ -87,29 +126,55 @@ impl Observer {
         Self { watch, ledgers, proc: Proc::default(), known: BTreeMap::new() }
     }
 
-    /// Looks once a second for as long as `tell` wants to hear more, from a thread of its own: a card that hangs may
-    /// keep a question waiting for long, and must not keep the pool waiting.
+    /// Looks once a second, and when asked to, for as long as `tell` wants to hear more, from a thread of its own: a
+    /// card that hangs may keep a question waiting for long, and must not keep the pool waiting.
     pub(crate) fn run(
         mut self,
         workers: &Workers,
+        requests: mpsc::Receiver<u64>,
         tell: impl Fn(Observation) -> bool + Send + 'static,
     ) -> std::io::Result<()> {
         workers.start("cards", move || {
-            while tell(self.observe()) {
-                std::thread::sleep(PERIOD);
+            let (mut answers, mut next_regular) = (0, Instant::now());
+            loop {
+                let begin = Instant::now();
+                answers = requests.try_iter().last().unwrap_or(answers);
+                let regular = begin >= next_regular;
+                if regular {
+                    next_regular = begin + PERIOD;
+                }
+                if !tell(self.observe(answers, regular)) {
+                    return NOBODY_LISTENS.to_owned();
+                }
+                match requests.recv_timeout(next_regular.saturating_duration_since(Instant::now())) {
+                    Ok(request) => {
+                        answers = request;
+                        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begin.elapsed()));
+                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(PERIOD),
+                }
             }
-            NOBODY_LISTENS.to_owned()
         })
     }
 
-    fn observe(&mut self) -> Observation {
-        let mut counted = BTreeMap::new();
-        self.read_ledgers(&mut counted);
-        let looks = self.watch.look();
-        self.read_ledgers(&mut counted);
-        let sightings = looks.iter().flat_map(|look| self.sightings_on(look)).collect::<Vec<_>>();
+    fn observe(&mut self, answers: u64, regular: bool) -> Observation {
+        let (processes, regular) = if regular {
+            let mut counted = BTreeMap::new();
+            self.read_ledgers(&mut counted);
+            let looks = self.watch.look();
+            self.read_ledgers(&mut counted);
+            let processes = looks.iter().map(|look| (look.card.clone(), look.processes.clone())).collect();
+            (processes, Some(Regular { looks, counted }))
+        } else {
+            (self.watch.processes(), None)
+        };
+        let seen = processes.iter().filter(|(_, processes)| processes.is_some());
+        let seen = seen.map(|(card, _)| card.clone()).collect();
+        let listed = processes.iter().filter_map(|(card, processes)| Some((card, processes.as_ref()?)));
+        let sightings: Vec<_> = listed.flat_map(|(card, list)| self.sightings_on(card, list)).collect();
         self.known = sightings.iter().map(|seen| (seen.key, seen.why_not_held)).collect();
-        Observation { looks, sightings, counted }
+        Observation { seen, sightings, answers, regular }
     }
 
     fn read_ledgers(&self, most: &mut BTreeMap<PodId, u64>) {
@@ -119,17 +184,17 @@ impl Observer {
         }
     }
 
-    fn sightings_on(&self, look: &Look) -> Vec<Sighting> {
+    fn sightings_on(&self, card: &CardUuid, processes: &[(u32, Option<u64>)]) -> Vec<Sighting> {
         let sighting = |(pid, bytes): &(u32, Option<u64>)| {
             // Gone meanwhile, or outside this view of processes.
             let key = HeldProcess::by_id(&self.proc, *pid).ok()?.key;
             let known = self.known.get(&key).copied();
             Some(Sighting {
                 key,
-                process: GpuProcess { pid: *pid, card: look.card.clone(), bytes: *bytes },
+                process: GpuProcess { pid: *pid, card: card.clone(), bytes: *bytes },
                 why_not_held: known.unwrap_or_else(|| why_not_held(&self.proc, key)),
             })
         };
-        look.processes.iter().filter_map(sighting).collect()
+        processes.iter().filter_map(sighting).collect()
     }
 }

@@ -20,7 +20,7 @@ fn reading(held: &[Option<u64>], not_held: &[Option<u64>], counted: Option<u64>,
         held: of(100, held),
         not_held: of(200, not_held).into_iter().map(|it| (it, WhyNotHeld::PastTheShim)).collect(),
         counted: counted.map(|count| count * MEBIBYTE),
-        limit: limit * MEBIBYTE,
+        lease: Some(("GPU-0".into(), limit * MEBIBYTE)),
     }
 }
 
@@ -49,18 +49,13 @@ fn lasting(looks: &[Reading]) -> Option<(u64, u64)> {
     Some((seen, counted))
 }
 
-fn tolerance(looks: &[Reading]) -> u64 {
-    let count = |look: &Reading| (look.held.len() + look.not_held.len()) as u64;
-    looks.iter().rev().take(LOOKS).map(count).max().unwrap_or(0) * TOLERANCE
-}
-
 proptest! {
     #[test]
     fn an_excess_is_found_exactly_when_it_has_lasted_and_again_only_after_it_was_over(looks in readings()) {
         let mut said = false;
         for (number, findings) in found(&looks).into_iter().enumerate() {
             let past = &looks[..=number];
-            let excess = lasting(past).is_some_and(|(seen, counted)| seen > counted + tolerance(past));
+            let excess = lasting(past).is_some_and(|(seen, counted)| seen > counted + TOLERANCE);
             let began = findings.iter().any(|it| matches!(it, Finding::Unaccounted { .. }));
             prop_assert_eq!(began, excess && !said, "look {}", number);
             said = (said || began) && !findings.iter().any(|it| matches!(it, Finding::Accounted { .. }));
@@ -68,27 +63,30 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_over_the_limit_who_was_within_it_in_any_of_the_last_looks(looks in readings()) {
+    fn a_pod_is_over_its_limit_exactly_when_nvml_has_shown_so_whatever_its_ledger_counts(looks in readings()) {
         for (number, findings) in found(&looks).into_iter().enumerate() {
-            let past = &looks[..=number];
-            let last = &past[past.len().saturating_sub(LOOKS)..];
-            if findings.iter().any(|it| matches!(it, Finding::OverLimit { .. })) {
-                prop_assert_eq!(last.len(), LOOKS);
-                prop_assert!(last.iter().all(|look| look.seen().is_some_and(|seen| seen > look.limit)));
-                prop_assert!(last.iter().all(|look| look.unaccounted().is_some_and(|bytes| bytes > TOLERANCE)));
-            }
+            let last = &looks[(number + 1).saturating_sub(LOOKS)..=number];
+            let is_over = |look: &Reading| {
+                let limit = look.lease.as_ref().map_or(0, |(_, limit)| *limit);
+                look.seen().is_some_and(|seen| seen > limit + TOLERANCE)
+            };
+            let expected = last.len() == LOOKS && last.iter().all(is_over);
+            let over = findings.iter().any(|it| matches!(it, Finding::OverLimit { .. }));
+            prop_assert_eq!(over, expected, "look {}", number);
         }
     }
 
     #[test]
     fn a_ledger_that_counts_all_but_the_tolerance_is_never_doubted(
-        looks in proptest::collection::vec((1..5_usize, 0..1000_u64, 0..64_u64), 1..40)
+        looks in proptest::collection::vec((1..5_usize, 0..1000_u64, 0..=64_u64), 1..40)
     ) {
         let looks: Vec<Reading> = looks
             .into_iter()
             .map(|(count, taken, slack)| {
-                // Each process takes a little more than it is charged.
-                reading(&vec![Some(taken + slack); count], &[], Some(taken * count as u64), 0)
+                // Together they take a little more than they are charged.
+                let mut held = vec![Some(taken); count];
+                held[0] = Some(taken + slack);
+                reading(&held, &[], Some(taken * count as u64), 10_000)
             })
             .collect();
         prop_assert!(found(&looks).concat().is_empty());
@@ -113,7 +111,7 @@ proptest! {
 fn an_excess_that_comes_and_goes_with_the_allocations_is_none() {
     // NVML saw a block that was freed before the ledger was read, every other time.
     let looks: Vec<Reading> =
-        (0..40).map(|n| reading(&[Some(if n % 2 == 0 { 900 } else { 300 })], &[], Some(300), 0)).collect();
+        (0..40).map(|n| reading(&[Some(if n % 2 == 0 { 900 } else { 300 })], &[], Some(300), 900)).collect();
     assert_eq!(found(&looks).concat(), []);
 }
 
@@ -124,6 +122,26 @@ fn a_look_without_figures_starts_the_count_again() {
     let kinds: Vec<usize> =
         found(&[over(), over(), blind(), over(), over(), over()]).iter().map(Vec::len).collect();
     assert_eq!(kinds, [0, 0, 0, 0, 0, 2], "unaccounted and over the limit, once it has lasted");
+}
+
+#[test]
+fn many_small_processes_are_no_excuse_for_a_large_one() {
+    let mut held = vec![Some(50); 20];
+    held.push(Some(900));
+    let looks = vec![reading(&held, &[], Some(1900), 1000); LOOKS];
+    let over = Finding::OverLimit {
+        pod: "A".into(),
+        taken: Taken { seen: 1900 * MEBIBYTE, limit: 1000 * MEBIBYTE },
+    };
+    assert_eq!(found(&looks).concat(), [over]);
+}
+
+#[test]
+fn memory_of_another_card_than_the_leased_one_is_over_the_limit() {
+    let mut elsewhere = reading(&[Some(100), Some(100)], &[], Some(200), 1000);
+    elsewhere.held[1].card = "GPU-1".into();
+    let over = Finding::OverLimit { pod: "A".into(), taken: Taken { seen: 100 * MEBIBYTE, limit: 0 } };
+    assert_eq!(found(&vec![elsewhere; LOOKS]).concat(), [over]);
 }
 
 #[test]
@@ -152,7 +170,7 @@ fn a_pod_that_was_dealt_with_is_looked_at_afresh() {
 
 #[test]
 fn the_sentences_say_who_and_how_much() {
-    let over = Finding::OverLimit { pod: "A".into(), seen: 900 * MEBIBYTE, limit: 0 };
+    let over = Finding::OverLimit { pod: "A".into(), taken: Taken { seen: 900 * MEBIBYTE, limit: 0 } };
     assert_eq!(over.to_string(), "A takes 900 MiB of a card and holds no lease");
     let not_held =
         Finding::NotHeld { pod: "A".into(), process: process(7, None), why: WhyNotHeld::StaticProgram };

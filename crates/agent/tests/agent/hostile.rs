@@ -146,9 +146,11 @@ fn a_ledger_that_the_agent_did_not_make_is_not_taken() {
     program.acquire();
     let granted = program.granted();
     program.ledger().charge_anyway(0, 12345);
-    // Of the same name, length and seals, and mapped by the same process.
+    // Of the same name, length, seals and beginning, and mapped by the same process.
     let forged = rustix::fs::memfd_create("gpupool-ledger", MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&forged, ledger::FILE_LENGTH as u64).unwrap();
+    let mut content = vec![0; ledger::FILE_LENGTH];
+    assert_eq!(rustix::io::pread(&program.descriptors[1], &mut content, 0).unwrap(), content.len());
+    assert_eq!(rustix::io::pwrite(&forged, &content, 0).unwrap(), content.len());
     rustix::fs::fcntl_add_seals(&forged, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
     let true_one = std::mem::replace(&mut program.descriptors[1], forged);
     program.ledger().charge_anyway(0, 99);

@@ -88,9 +88,10 @@ fn a_program_that_became_another_gives_back_what_the_old_one_held() {
     program.ledger().charge_anyway(0, 4096);
     let old = program.ledger();
     // What exec does: the socket closes, and a shim that knows of nothing introduces itself from the same process.
-    drop(program);
-    let mut next = Program::welcomed(&node.socket());
+    let mut next = Program::welcomed_after(program, &node.socket());
     assert_eq!(old.committed(), 0);
+    // NVML shows nothing of the old one any more.
+    node.wait_until("the lease to end", |status| status.leases.is_empty());
     next.acquire();
     assert_ne!(next.granted().lease(), first.lease());
 }
@@ -143,6 +144,7 @@ fn a_question_has_one_answer_also_when_the_grant_came_before_it() {
     let granted = again.granted();
     // The next answer is that to the next question.
     again.release();
+    node.wait_until("the lease to end", |status| status.leases.iter().all(|lease| lease.pod != "a"));
     again.acquire();
     assert_ne!(again.granted().lease(), granted.lease());
     drop(holders[1].stdin.take());

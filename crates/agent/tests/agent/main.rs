@@ -18,6 +18,7 @@ mod hostile;
 mod journal;
 mod leases;
 mod node;
+mod occupied;
 mod passed;
 mod program;
 mod scrapers;

@@ -50,6 +50,12 @@ impl Program {
         program
     }
 
+    /// The same for a process that was welcomed before, and has closed that connection.
+    pub(crate) fn welcomed_after(earlier: Self, socket: &Path) -> Self {
+        drop(earlier);
+        Self::welcomed(socket)
+    }
+
     pub(crate) fn hello(&mut self) -> Answer {
         self.send(Hello::fresh(NO_CARD).as_bytes(), None);
         self.next()

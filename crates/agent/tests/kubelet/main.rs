@@ -12,5 +12,6 @@
 )]
 
 mod fixed;
+mod forged;
 mod pool;
 mod scene;

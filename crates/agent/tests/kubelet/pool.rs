@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::forged;
 use crate::scene::{NODE, Scene};
 
 const RUNNING: Option<u64> = Some(2);
@@ -13,8 +14,11 @@ const HIBERNATING: Option<u64> = Some(0);
 fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_of_a_preemption() {
     let mut scene = Scene::start("share-pool");
     names_its_cards(&scene);
+    shared_cards_are_not_advertised_whole(&scene);
     a_pod_starts_hibernating_and_sees_the_cards(&scene);
     a_program_takes_a_card(&scene);
+    forged::a_live_pod_keeps_its_first_limits_whatever_is_written_on_it(&scene);
+    forged::an_object_under_another_pods_id_changes_and_ends_nothing(&scene);
     who_finds_no_room_waits_and_reads_its_place(&scene);
     an_agent_that_starts_again_knows_everybody(&mut scene);
     a_pod_whose_time_is_up_makes_room_and_both_are_told(&scene);
@@ -96,6 +100,7 @@ fn an_agent_that_starts_again_knows_everybody(scene: &mut Scene) {
     scene.kill_agent();
     scene.start_agent();
     let after = scene.status();
+    forged::has_its_first_limits(scene);
     let leases = |status: &gpupool_agent::admin_api::Status| -> Vec<(String, u64, String)> {
         status.leases.iter().map(|one| (one.pod.clone(), one.lease, one.card_uuid.clone())).collect()
     };
@@ -222,7 +227,7 @@ fn a_node_changes_its_policy_when_the_last_pod_has_ended(scene: &Scene) {
     let condition = || scene.condition("settled", "GPUShareAccepted");
     scene.until("settled to be told", || condition().is_some_and(|now| now["reason"] == "PolicyChanging"));
     assert_eq!(state(scene, "three"), RUNNING, "a change of policy takes nothing from anybody");
-    for pod in ["one", "two", "late"] {
+    for pod in ["one", "two", "late", forged::SMALL] {
         scene.cluster.kubectl(["delete", "pod", pod, "--timeout=240s"]).unwrap();
     }
     assert_eq!(condition().unwrap()["status"], "False");
@@ -247,9 +252,18 @@ fn a_deleted_pod_leaves_the_pool(scene: &Scene) {
 fn without_a_policy_nothing_is_advertised(scene: &Scene) {
     scene.cluster.kubectl(["label", "node", NODE, "gpupool.io/share-policy-"]).unwrap();
     scene.until("nothing to be advertised", || scene.allocatable() == ["0", "0"]);
-    // Whole cards are another matter.
-    assert_eq!(scene.object("node", NODE)["status"]["allocatable"]["nvidia.com/gpu"], "2");
+    // Now the cards can be had whole,
+    scene.until("whole cards to be advertised", || scene.whole_cards() == "2");
     scene.create_exclusive("whole");
     scene.wait_for_running("whole");
     scene.cluster.kubectl(["delete", "pod", "whole", "--timeout=240s"]).unwrap();
+    // and no longer once they are shared again.
+    scene.cluster.kubectl(["label", "node", NODE, "gpupool.io/share-policy=share-pool"]).unwrap();
+    scene.until("the percentages to be advertised again", || scene.allocatable() == ["200", "200"]);
+    scene.until("no whole card to be advertised", || scene.whole_cards() == "0");
+}
+
+fn shared_cards_are_not_advertised_whole(scene: &Scene) {
+    assert_eq!(scene.allocatable(), ["200", "200"]);
+    assert_eq!(scene.whole_cards(), "none", "the agent is told --whole-cards, and the node shares its cards");
 }

@@ -95,6 +95,12 @@ impl Scene {
         })
     }
 
+    /// How many whole cards can be given to pods.
+    pub(crate) fn whole_cards(&self) -> String {
+        let node = self.object("node", NODE);
+        node["status"]["allocatable"]["nvidia.com/gpu"].as_str().unwrap_or("none").to_owned()
+    }
+
     /// Creates a pod on the node, as the admission webhook leaves it: limits equal to requests, the real limit in
     /// the annotations.
     pub(crate) fn create(&self, name: &str, policy: &str, request: u32, limit: u32) {

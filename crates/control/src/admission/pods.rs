@@ -1,5 +1,7 @@
 //! What the API server is answered about pods and templates: what to change in them, or why they are refused.
 
+use std::borrow::Cow;
+
 use gpupool_core::sharing::admission::{admit, validate, validate_change};
 use gpupool_core::sharing::names::MIRROR_ANNOTATION;
 use gpupool_core::sharing::{Refusal, Rewrite, Update};
@@ -22,7 +24,7 @@ pub(super) struct Review<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requester<'a> {
     pub(super) user: &'a str,
-    pub(super) groups: &'a [String],
+    pub(super) groups: &'a [Cow<'a, str>],
     /// Whether it is gpupool itself.
     pub(super) is_gpupool: bool,
 }
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_the_kubelet_of_its_own_node_makes_a_mirror_pod() {
-        let nodes = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
+        let nodes = ["system:nodes", "system:authenticated"].map(Cow::from);
         let kubelet = |user| Requester { user, groups: &nodes, is_gpupool: false };
         let mut mirror = pod();
         mirror["metadata"]["annotations"] =

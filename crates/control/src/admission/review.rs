@@ -9,7 +9,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::LARGEST_OBJECT;
-use crate::partial_object::{self, ReadError};
+use crate::partial_object::{self, ReadError, Texts};
+
+/// The most groups that somebody is in; directories of people give hundreds.
+const MOST_GROUPS: usize = 10_000;
 
 /// An `AdmissionReview` with its request, of `admission.k8s.io/v1`.
 #[derive(Debug, Deserialize)]
@@ -48,8 +51,8 @@ struct SentKind<'a> {
 struct SentUser<'a> {
     #[serde(borrow, default)]
     username: Option<Cow<'a, str>>,
-    #[serde(default)]
-    groups: Vec<String>,
+    #[serde(borrow, default)]
+    groups: Texts<'a, MOST_GROUPS>,
 }
 
 /// What is looked at of the objects in a review.
@@ -96,8 +99,8 @@ impl<'a> SentReview<'a> {
     }
 
     /// The groups that the same is in.
-    pub(super) fn groups(&self) -> &[String] {
-        &self.request.user_info.groups
+    pub(super) fn groups(&self) -> &[Cow<'a, str>] {
+        &self.request.user_info.groups.0
     }
 
     /// The namespace of a pod that is to be created; nothing for everything else.

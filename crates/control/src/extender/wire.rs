@@ -3,14 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::partial_object::{self, ReadError};
+use crate::partial_object::{self, ReadError, Texts};
 
 /// The most nodes of one question. Kubernetes itself is made for 5,000.
 const MOST_NODES: usize = 20_000;
@@ -38,40 +36,7 @@ struct SentArguments<'a> {
     #[serde(rename = "Pod", borrow)]
     pod: &'a RawValue,
     #[serde(rename = "NodeNames", borrow, default)]
-    node_names: Option<NodeNames<'a>>,
-}
-
-/// So many at most.
-struct NodeNames<'a>(Vec<Cow<'a, str>>);
-
-#[derive(Deserialize)]
-struct NodeName<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for NodeNames<'a> {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_seq(NodeNamesVisitor)
-    }
-}
-
-struct NodeNamesVisitor;
-
-impl<'de> Visitor<'de> for NodeNamesVisitor {
-    type Value = NodeNames<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of node names")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut names = Vec::new();
-        while let Some(NodeName(name)) = list.next_element()? {
-            if names.len() >= MOST_NODES {
-                return Err(de::Error::custom(format_args!("more than {MOST_NODES} node names")));
-            }
-            names.push(name);
-        }
-        Ok(NodeNames(names))
-    }
+    node_names: Option<Texts<'a, MOST_NODES>>,
 }
 
 impl<'a> ExtenderArguments<'a> {

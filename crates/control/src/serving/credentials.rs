@@ -1,33 +1,25 @@
 //! The certificate by which the API server and the scheduler know this server, and the authority that signed it.
 //!
 //! They live in one Secret, which all replicas share. Signed is a new certificate when a third of the old one's life is
-//! left; a new authority is trusted beside the old one, so that whoever knows only one of them goes on. When that is due
-//! is kept in the Secret's annotations: no certificate is ever parsed.
+//! left; a new authority is trusted beside the old one, so that whoever knows only one of them goes on.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::ObjectMeta;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
 
-/// The key of a `kubernetes.io/tls` Secret that holds the authorities' certificates.
-const AUTHORITIES: &str = "ca.crt";
-/// The same, with the key of the newest authority.
+use super::certificate_secret::{
+    self, AUTHORITIES, CERTIFICATE, KEY, NAMES, RENEW_CERTIFICATE, annotation, text,
+};
+
+/// The key of the Secret with the key of the newest authority.
 const AUTHORITY_KEY: &str = "ca.key";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
-/// Annotation: when the certificate is to be replaced.
-const RENEW_CERTIFICATE: &str = "gpupool.io/renew-certificate";
 /// Annotation: when the authority is to be replaced.
 const RENEW_AUTHORITY: &str = "gpupool.io/renew-authority";
-/// Annotation: the names that the certificate is for.
-const NAMES: &str = "gpupool.io/certificate-names";
 /// Certificates are good from this long before they were made: clocks differ.
 const EARLIER: Duration = Duration::from_hours(24);
 
@@ -38,12 +30,14 @@ pub struct CertificateLifetimes {
     pub authority: Duration,
     /// The server's.
     pub certificate: Duration,
+    /// The scheduler's, which people may have copied to where it runs.
+    pub client: Duration,
 }
 
 impl Default for CertificateLifetimes {
     fn default() -> Self {
         const DAY: Duration = Duration::from_hours(24);
-        Self { authority: 3650 * DAY, certificate: 90 * DAY }
+        Self { authority: 3650 * DAY, certificate: 90 * DAY, client: 365 * DAY }
     }
 }
 
@@ -124,13 +118,8 @@ impl Credentials {
         lifetimes: CertificateLifetimes,
         now: Timestamp,
     ) -> Result<Self, rcgen::Error> {
-        let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "gpupool-control");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        let (from, until) = validity(now, lifetimes.certificate);
-        (params.not_before, params.not_after) = (from.into(), until.into());
+        let usage = ExtendedKeyUsagePurpose::ServerAuth;
+        let params = certificate("gpupool-control", names, usage, lifetimes.certificate, now)?;
         let key = KeyPair::generate()?;
         Ok(Self {
             certificate: params.signed_by(&key, issuer)?.pem(),
@@ -141,52 +130,67 @@ impl Credentials {
         })
     }
 
+    /// A certificate of the newest authority for a client of this name, and its key.
+    pub(super) fn client(
+        &self,
+        name: &str,
+        lifetimes: CertificateLifetimes,
+        now: Timestamp,
+    ) -> Result<(String, String), rcgen::Error> {
+        let authority_key = KeyPair::from_pem(&self.authority_key)?;
+        let issuer = Issuer::new(authority(lifetimes, now), authority_key);
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        let params = certificate(name, &[name.to_owned()], usage, lifetimes.client, now)?;
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+    }
+
     /// Reads the Secret; nothing if it is not as [`Credentials::secret`] makes it.
     pub(crate) fn read(secret: &Secret) -> Option<Self> {
-        let data = |key: &str| {
-            let bytes = secret.data.as_ref()?.get(key)?;
-            String::from_utf8(bytes.0.clone()).ok()
-        };
-        let annotation = |name: &str| secret.metadata.annotations.as_ref()?.get(name);
         Some(Self {
-            authorities: data(AUTHORITIES)?,
-            authority_key: data(AUTHORITY_KEY)?,
-            certificate: data(CERTIFICATE)?,
-            key: data(KEY)?,
-            names: annotation(NAMES)?.split(',').map(str::to_owned).collect(),
-            renew_certificate: annotation(RENEW_CERTIFICATE)?.parse().ok()?,
-            renew_authority: annotation(RENEW_AUTHORITY)?.parse().ok()?,
+            authorities: text(secret, AUTHORITIES)?,
+            authority_key: text(secret, AUTHORITY_KEY)?,
+            certificate: text(secret, CERTIFICATE)?,
+            key: text(secret, KEY)?,
+            names: annotation(secret, NAMES)?.split(',').map(str::to_owned).collect(),
+            renew_certificate: annotation(secret, RENEW_CERTIFICATE)?.parse().ok()?,
+            renew_authority: annotation(secret, RENEW_AUTHORITY)?.parse().ok()?,
         })
     }
 
     /// The Secret, under the name and in place of `before`, which must not have changed in between.
     pub(crate) fn secret(&self, name: &str, before: Option<&Secret>) -> Secret {
-        let text = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
-        let annotation = |name: &str, text: String| (name.to_owned(), text);
-        let mut metadata = before.map_or_else(
-            || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-            |before| before.metadata.clone(),
-        );
-        metadata.managed_fields = None;
-        metadata.annotations.get_or_insert_default().extend([
-            annotation(NAMES, self.names.join(",")),
-            annotation(RENEW_CERTIFICATE, self.renew_certificate.to_string()),
-            annotation(RENEW_AUTHORITY, self.renew_authority.to_string()),
-        ]);
-        let type_ =
-            before.map_or_else(|| Some("kubernetes.io/tls".to_owned()), |before| before.type_.clone());
-        Secret {
-            metadata,
-            type_,
-            data: Some(BTreeMap::from([
-                text(AUTHORITIES, &self.authorities),
-                text(AUTHORITY_KEY, &self.authority_key),
-                text(CERTIFICATE, &self.certificate),
-                text(KEY, &self.key),
-            ])),
-            ..Secret::default()
-        }
+        let texts = [
+            (AUTHORITIES, &*self.authorities),
+            (AUTHORITY_KEY, &self.authority_key),
+            (CERTIFICATE, &self.certificate),
+            (KEY, &self.key),
+        ];
+        let annotations = [
+            (NAMES, self.names.join(",")),
+            (RENEW_CERTIFICATE, self.renew_certificate.to_string()),
+            (RENEW_AUTHORITY, self.renew_authority.to_string()),
+        ];
+        certificate_secret::secret(name, before, &texts, annotations)
     }
+}
+
+/// What a certificate for these names says.
+fn certificate(
+    name: &str,
+    names: &[String],
+    usage: ExtendedKeyUsagePurpose,
+    life: Duration,
+    now: Timestamp,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    let (from, until) = validity(now, life);
+    (params.not_before, params.not_after) = (from.into(), until.into());
+    Ok(params)
 }
 
 fn authority(lifetimes: CertificateLifetimes, now: Timestamp) -> CertificateParams {
@@ -205,7 +209,7 @@ fn validity(now: Timestamp, life: Duration) -> (SystemTime, SystemTime) {
 }
 
 /// When a third of a life is left.
-fn renewal(now: Timestamp, life: Duration) -> Timestamp {
+pub(super) fn renewal(now: Timestamp, life: Duration) -> Timestamp {
     let two_thirds = SignedDuration::try_from(life / 3 * 2).unwrap_or(SignedDuration::MAX);
     now.saturating_add(two_thirds).unwrap_or(Timestamp::MAX)
 }

@@ -1,8 +1,8 @@
-//! Keeps the Secret with the certificate good, and the webhook configurations trusting it.
+//! Keeps the Secret with the certificate good, the webhook configurations trusting it, and the scheduler's Secret.
 //!
 //! Every replica follows the Secret and serves with what is in it. The leader alone writes: first it tells the webhook
 //! configurations of an authority, then it puts what that one signed into the Secret, so that no certificate is ever
-//! served that the API server does not trust.
+//! served that the API server does not trust. The scheduler's certificate comes last: by then it is trusted here.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use super::ServingSettings;
 use super::credentials::Credentials;
+use super::scheduler_certificate::SchedulerCertificate;
 use crate::api_server::{FIELD_MANAGER, WatchBackoff, bounded};
 
 /// Between two checks when nothing happens.
@@ -40,11 +41,18 @@ pub(crate) struct CertificateRotation {
     validating: Api<ValidatingWebhookConfiguration>,
     leading: watch::Receiver<bool>,
     credentials: watch::Sender<Option<Credentials>>,
-    /// The Secret as last seen.
-    secret: Option<Secret>,
-    /// Whether the API server has said what the Secret is, or that there is none.
-    secret_read: bool,
+    /// The server's.
+    secret: SeenSecret,
+    scheduler: SeenSecret,
     trusting: [Option<WebhookTrust>; 2],
+}
+
+/// A Secret as last seen.
+#[derive(Default)]
+struct SeenSecret {
+    secret: Option<Secret>,
+    /// Whether the API server has said what it is, or that there is none.
+    read: bool,
 }
 
 /// A webhook configuration as last seen: its name, and what each of its webhooks trusts.
@@ -68,8 +76,8 @@ impl CertificateRotation {
             settings,
             leading,
             credentials,
-            secret: None,
-            secret_read: false,
+            secret: SeenSecret::default(),
+            scheduler: SeenSecret::default(),
             trusting: [None, None],
         };
         (rotation, receiver)
@@ -79,6 +87,9 @@ impl CertificateRotation {
     pub(crate) async fn run(mut self) {
         let webhooks = &self.settings.webhooks;
         let mut secrets = follow(self.secrets.clone(), &self.settings.secret);
+        let scheduler = self.settings.scheduler_secret.as_deref();
+        let mut schedulers = scheduler
+            .map_or_else(|| futures::stream::pending().boxed(), |name| follow(self.secrets.clone(), name));
         let mut mutating = follow(self.mutating.clone(), webhooks);
         let mut validating = follow(self.validating.clone(), webhooks);
         loop {
@@ -87,6 +98,10 @@ impl CertificateRotation {
                 Some(seen) = secrets.next() => match seen {
                     Ok(secret) => self.take(secret),
                     Err(failure) => warn!(%failure, "cannot watch the Secret with the certificate"),
+                },
+                Some(seen) = schedulers.next() => match seen {
+                    Ok(secret) => self.scheduler = SeenSecret { secret, read: true },
+                    Err(failure) => warn!(%failure, "cannot watch the Secret with the scheduler's certificate"),
                 },
                 Some(seen) = mutating.next() => self.trusting[0] = configuration(seen, |configuration| {
                     let trusts = configuration.webhooks.iter().flatten().map(|hook| trust(&hook.client_config));
@@ -113,16 +128,15 @@ impl CertificateRotation {
         if let Some(read) = read.filter(|read| self.credentials.borrow().as_ref() != Some(read)) {
             self.credentials.send_replace(Some(read));
         }
-        self.secret = secret;
-        self.secret_read = true;
+        self.secret = SeenSecret { secret, read: true };
     }
 
     /// Makes, publishes and stores new credentials if they are due. Returns how long nothing will be due.
     async fn renew_if_due(&mut self) -> Duration {
-        if !self.secret_read || !*self.leading.borrow() {
+        if !self.secret.read || !*self.leading.borrow() {
             return CHECK_INTERVAL;
         }
-        let secret = self.secret.clone();
+        let secret = self.secret.secret.clone();
         let there = secret.as_ref().and_then(Credentials::read);
         let now = Timestamp::now();
         let (names, lifetimes) = (&self.settings.names, self.settings.lifetimes);
@@ -141,7 +155,39 @@ impl CertificateRotation {
             return self.store(&due, secret.as_ref()).await;
         }
         let until = due.renew().duration_since(now);
-        Duration::try_from(until).unwrap_or_default().clamp(RETRY, CHECK_INTERVAL)
+        let pause = Duration::try_from(until).unwrap_or_default().clamp(RETRY, CHECK_INTERVAL);
+        pause.min(self.renew_scheduler_if_due(&due, now).await)
+    }
+
+    /// The same for the scheduler's certificate, with what is in the other Secret.
+    async fn renew_scheduler_if_due(&mut self, credentials: &Credentials, now: Timestamp) -> Duration {
+        let Some(name) = self.settings.scheduler_secret.as_ref().filter(|_| self.scheduler.read) else {
+            return CHECK_INTERVAL;
+        };
+        let secret = self.scheduler.secret.as_ref();
+        let there = secret.and_then(SchedulerCertificate::read);
+        let due = SchedulerCertificate::due(there.as_ref(), credentials, self.settings.lifetimes, now);
+        let due = match due {
+            Ok(due) => due,
+            Err(failure) => {
+                warn!(%failure, "cannot make a certificate for the scheduler");
+                return CHECK_INTERVAL;
+            }
+        };
+        if there.as_ref() == Some(&due) {
+            let until = due.renew().duration_since(now);
+            return Duration::try_from(until).unwrap_or_default().clamp(RETRY, CHECK_INTERVAL);
+        }
+        match self.write(&due.secret(name, secret), secret.is_some()).await {
+            Ok(written) => {
+                info!(secret = name, renew = %due.renew(), "made a certificate for the scheduler");
+                self.scheduler.secret = Some(written);
+            }
+            Err(failure) => {
+                warn!(secret = name, %failure, "cannot store the scheduler's certificate; trying again");
+            }
+        }
+        RETRY
     }
 
     async fn have_trusted(&mut self, authorities: &str) -> Result<(), kube::Error> {
@@ -174,12 +220,7 @@ impl CertificateRotation {
 
     async fn store(&mut self, due: &Credentials, before: Option<&Secret>) -> Duration {
         let secret = due.secret(&self.settings.secret, before);
-        let written = match before {
-            None => bounded(self.secrets.create(&PostParams::default(), &secret)).await,
-            Some(_) => {
-                bounded(self.secrets.replace(&self.settings.secret, &PostParams::default(), &secret)).await
-            }
-        };
+        let written = self.write(&secret, before.is_some()).await;
         match written {
             Ok(secret) => {
                 info!(secret = self.settings.secret, renew = %due.renew(), "made a certificate");
@@ -190,6 +231,15 @@ impl CertificateRotation {
             }
         }
         RETRY
+    }
+
+    async fn write(&self, secret: &Secret, exists: bool) -> Result<Secret, kube::Error> {
+        let (name, params) = (secret.metadata.name.as_deref().unwrap_or_default(), PostParams::default());
+        if exists {
+            bounded(self.secrets.replace(name, &params, secret)).await
+        } else {
+            bounded(self.secrets.create(&params, secret)).await
+        }
     }
 }
 

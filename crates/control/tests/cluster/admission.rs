@@ -371,8 +371,11 @@ async fn whole_card_pods_keep_off_shared_nodes_and_nobody_else_is_touched() {
 async fn certificates_and_their_authority_are_renewed_while_they_are_used() {
     let cluster = shared_cluster();
     let scene = Scene::on(&cluster).await;
-    let lifetimes =
-        CertificateLifetimes { authority: Duration::from_secs(24), certificate: Duration::from_secs(9) };
+    let lifetimes = CertificateLifetimes {
+        authority: Duration::from_secs(24),
+        certificate: Duration::from_secs(9),
+        ..CertificateLifetimes::default()
+    };
     let served = Served::with(&scene, lifetimes).await;
     let secrets: Api<Secret> = Api::namespaced(scene.client.clone(), "default");
     let data = async |key: &str| {
@@ -444,6 +447,9 @@ async fn the_charts_roles_suffice_for_admission_and_for_the_policy() {
     let served = Served { controller, address, kubectl };
     tokio::task::block_in_place(|| scene.cluster.apply(&webhooks(address))).unwrap();
     served.until_asked().await;
+    // It may read what the namespace allows: else it would let nobody in.
+    let words = ["create", "--dry-run=server", "-f", "-"];
+    served.ok(&words, &pod("shared", &labels(), &container("demo", "10", "100")));
 
     scene
         .add(&gpupool_testbed::KwokNode::new("n").annotation("gpupool.io/cards", r#"{"nvidia.com/gpu": 2}"#));

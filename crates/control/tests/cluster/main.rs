@@ -9,6 +9,7 @@
 )]
 
 mod admission;
+mod callers;
 mod policy;
 mod reservation;
 mod scene;

@@ -270,6 +270,7 @@ impl Controller {
             lease_namespace: Some(namespace.to_owned()),
             lease_name: "gpupool-control".to_owned(),
             metrics: None,
+            health: None,
             pod: None,
             serving,
         };

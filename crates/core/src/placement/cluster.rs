@@ -105,8 +105,22 @@ impl Cluster {
         }
     }
 
-    /// The scheduler looks for a place for a pod. If it was placed here before and never seen there, that came to
-    /// nothing.
+    /// What `ask` finds as if the pick for this pod, if there is one that was not seen yet, had not been made. It stays
+    /// made: who asks may be anybody.
+    pub fn without_pick<T>(&mut self, uid: &str, ask: impl FnOnce(&Self) -> T) -> T {
+        let pick = self.assumed.contains(uid).then(|| self.pods.get(uid).cloned()).flatten();
+        if pick.is_some() {
+            self.take_out(uid);
+        }
+        let found = ask(self);
+        if let Some(pick) = pick {
+            self.put(uid, pick);
+        }
+        found
+    }
+
+    /// A pod that was placed here before and never seen there is to be placed again: that came to nothing. Whoever says so
+    /// has seen that the pod has no node.
     pub fn sought(&mut self, uid: &str) {
         if self.assumed.remove(uid) {
             self.take_out(uid);

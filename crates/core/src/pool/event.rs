@@ -1,7 +1,10 @@
 //! What the agent tells the pool.
 
+use std::collections::BTreeMap;
+
 use super::config::{Card, PodSpec, Qos};
 use super::ident::{CardUuid, LeaseId, PodId};
+use super::occupants::Occupants;
 
 /// Something that happened. Each is handled whole, before the next.
 ///
@@ -92,6 +95,15 @@ pub enum Event {
         /// NVML's index from now on.
         index: u32,
     },
+    /// Who is on the cards without a right to it: nobody new is let in beside them until this is said again without
+    /// them. Leases that hold stay. Refused when it names an unknown card.
+    CardsSeen {
+        /// Every card on which somebody is who must not be, and who; the others have nobody.
+        occupied: BTreeMap<CardUuid, Occupants>,
+    },
+    /// Nobody knows any more who is on the cards: until [`Event::CardsSeen`] nothing is granted and nobody is asked to
+    /// make room.
+    CardsUnseen,
     /// Other quality of service. Who was told to terminate before goes on terminating, with the grace it was
     /// given, also when pre-emption is switched off.
     QosChanged {

@@ -6,6 +6,7 @@ use super::Pool;
 use super::config::Card;
 use super::ident::{CardSlot, LeaseId, PodSlot};
 use super::load::Load;
+use super::occupants::Occupants;
 use super::pods::PodRecord;
 
 /// A card and what is charged to it.
@@ -13,6 +14,7 @@ use super::pods::PodRecord;
 pub(super) struct CardRecord {
     pub(super) card: Card,
     pub(super) lost: bool,
+    pub(super) occupants: Occupants,
     /// Charged by all leases, those included that are coming to their end.
     pub(super) used: Load,
     /// The part of `used` that is expected back soon: its pods were told to terminate.
@@ -23,7 +25,14 @@ pub(super) struct CardRecord {
 
 impl CardRecord {
     pub(super) fn new(card: Card, lost: bool) -> Self {
-        Self { card, lost, used: Load::default(), coming: Load::default(), leases: BTreeMap::new() }
+        Self {
+            card,
+            lost,
+            occupants: Occupants::default(),
+            used: Load::default(),
+            coming: Load::default(),
+            leases: BTreeMap::new(),
+        }
     }
 
     /// What nobody is charged for.
@@ -38,16 +47,20 @@ impl CardRecord {
 }
 
 impl Pool {
-    /// The healthy cards that a pod can get.
-    pub(super) fn allowed(&self, record: &PodRecord) -> impl Iterator<Item = (CardSlot, &CardRecord)> {
+    /// The healthy cards that a pod can get, now or when those have left whom the pool can make leave.
+    pub(super) fn allowed<'a>(
+        &'a self,
+        record: &'a PodRecord,
+    ) -> impl Iterator<Item = (CardSlot, &'a CardRecord)> {
         let range = record.only().map_or(0..self.cards.len(), |slot| slot..slot + 1);
-        range.map(|slot| (slot, &self.cards[slot])).filter(|(_, card)| !card.lost)
+        let cards = range.map(|slot| (slot, &self.cards[slot])).filter(|(_, card)| !card.lost);
+        cards.filter(|(_, card)| self.can_be_cleared(card, record))
     }
 
     /// The card on which the pod fits now.
     pub(super) fn place(&self, record: &PodRecord) -> Option<CardSlot> {
-        let cards = self.allowed(record).map(|(slot, card)| (slot, card, card.free()));
-        best_fit(cards, record.spec.limits().into())
+        let open = self.allowed(record).filter(|(_, card)| card.occupants.leave_room_for(&record.id));
+        best_fit(open.map(|(slot, card)| (slot, card, card.free())), record.spec.limits().into())
     }
 
     pub(super) fn healthy_cards(&self) -> u32 {

@@ -1,10 +1,13 @@
-//! Cards that are lost, come back, are new, or get another number.
+//! Cards that are lost, come back, are new, get another number, or are looked at.
+
+use std::collections::BTreeMap;
 
 use super::Pool;
 use super::action::Action;
 use super::config::{Card, Policy};
 use super::fit::CardRecord;
 use super::ident::{CardSlot, CardUuid};
+use super::occupants::Occupants;
 use super::queue::Lane;
 use super::refusal::Refusal;
 
@@ -41,9 +44,19 @@ impl Pool {
         }
         Ok(())
     }
+
     pub(super) fn card_renumbered(&mut self, card: &CardUuid, index: u32) -> Result<(), Refusal> {
         let slot = self.card_slot(card)?;
         self.cards[slot].card.index = index;
+        Ok(())
+    }
+
+    pub(super) fn cards_seen(&mut self, mut occupied: BTreeMap<CardUuid, Occupants>) -> Result<(), Refusal> {
+        occupied.keys().try_for_each(|card| self.card_slot(card).map(drop))?;
+        for record in &mut self.cards {
+            record.occupants = occupied.remove(&record.card.uuid).unwrap_or_default();
+        }
+        self.unseen = false;
         Ok(())
     }
 }

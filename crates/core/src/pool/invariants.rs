@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Pool;
 use super::config::Policy;
-use super::ident::{CardSlot, LeaseId};
+use super::ident::{CardSlot, LeaseId, PodId};
 use super::load::Load;
 use super::pods::{Lease, PodRecord, StateRecord, Waiting};
 use super::queue::QueueKey;
@@ -141,6 +141,9 @@ impl Pool {
 
     /// The head fits nowhere, or it would have been granted.
     fn check_fixpoint(&self, lane: usize) -> Result<(), Violation> {
+        if self.unseen {
+            return Ok(());
+        }
         let head = self.lanes[lane].waiting.values().find_map(|slot| {
             let record = &self.pods[*slot];
             let waiting = record.waiting()?;
@@ -151,7 +154,9 @@ impl Pool {
         for slot in self.can_use(record, waiting) {
             let used = self.cards[slot].used.plus(record.spec.limits().into());
             let card = &self.cards[slot].card.uuid;
-            must!(!used.within(Load::of_cards(1)), "`{}` waits, and card {card} has room for it", record.id);
+            let occupied = self.occupants_but(slot, record).next().is_some();
+            let has_room = used.within(Load::of_cards(1)) && !occupied;
+            must!(!has_room, "`{}` waits, and card {card} has room for it", record.id);
         }
         Ok(())
     }
@@ -163,7 +168,19 @@ impl Pool {
     ) -> impl Iterator<Item = CardSlot> + 'a {
         (0..self.cards.len()).filter(move |slot| {
             let own = self.policy == Policy::SharePool || record.fixed == Some(*slot);
-            own && waiting.only.is_none_or(|only| only == *slot) && !self.cards[*slot].lost
+            let mine = own && waiting.only.is_none_or(|only| only == *slot);
+            mine && !self.cards[*slot].lost && self.can_be_left(*slot, record)
         })
+    }
+
+    /// Whether nobody occupies the card whom no lease's end can make leave.
+    fn can_be_left(&self, card: CardSlot, record: &PodRecord) -> bool {
+        let holders: BTreeSet<_> = self.leases_on(card).map(|(pod, _)| &self.pods[pod].id).collect();
+        let strangers = self.cards[card].occupants.strangers;
+        !strangers && self.occupants_but(card, record).all(|pod| holders.contains(pod))
+    }
+
+    fn occupants_but<'a>(&'a self, card: CardSlot, record: &'a PodRecord) -> impl Iterator<Item = &'a PodId> {
+        self.cards[card].occupants.pods.iter().filter(|pod| **pod != record.id)
     }
 }

@@ -140,7 +140,8 @@ impl Pool {
         let (have, want) = (lease.limits, record.spec.limits());
         let card = lease.card;
         let nobody_waits = self.lanes[self.lane_of(record)].waiting.is_empty();
-        let may_grow = nobody_waits && !self.cards[card].lost;
+        let may_grow =
+            nobody_waits && !self.cards[card].lost && self.cards[card].occupants.leave_room_for(&record.id);
         let free = if may_grow { self.cards[card].free() } else { Load::default() };
         let limits = Limits {
             core: if want.core < have.core { want.core } else { raised(have.core, want.core, free.core) },

@@ -101,6 +101,13 @@ impl PodRecord {
     }
 }
 
+impl Lease {
+    /// Whether its pod was told to go and is expected to.
+    pub(super) const fn is_coming_back(&self) -> bool {
+        self.ending.is_some() && !self.stuck
+    }
+}
+
 /// All pods: by slot for the pool's own lists, by name for events and for an order that can be replayed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pods {

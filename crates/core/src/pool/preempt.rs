@@ -73,32 +73,42 @@ impl Pool {
             return None;
         }
         self.allowed(head)
-            .filter_map(|(_, card)| self.victims_on(card, load))
+            .filter_map(|(_, card)| self.victims_on(card, head, load))
             .min_by(|a, b| (a.cost, &a.leases).cmp(&(b.cost, &b.leases)))
     }
 
     /// Whether the pods that were told to terminate will make room for `head`.
     pub(super) fn room_is_coming(&self, head: &PodRecord) -> bool {
         let load = Load::from(head.spec.limits());
-        self.allowed(head).any(|(_, card)| load.within(card.free_soon()))
+        self.allowed(head).any(|(_, card)| load.within(card.free_soon()) && self.is_being_cleared(card, head))
     }
 
-    fn victims_on(&self, card: &CardRecord, load: Load) -> Option<Victims> {
-        let mut candidates = Vec::new();
-        let mut leases = Vec::new();
+    /// Those occupants of the card among them who keep `head` off it, whatever room the others make.
+    fn victims_on(&self, card: &CardRecord, head: &PodRecord, load: Load) -> Option<Victims> {
+        let (mut candidates, mut leases) = (Vec::new(), Vec::new());
+        let (mut occupants, mut cost, mut room) = (Vec::new(), Cost::NOTHING, card.free_soon());
         for (id, slot) in &card.leases {
             let Some(lease) = self.pods[*slot].lease() else { continue };
-            if self.qos.idle_release.is_none() && !self.time_is_up(lease) {
-                // Those granted later have held it for a shorter time still.
-                break;
-            }
-            if self.grounds(lease).is_some() {
-                candidates.push(Candidate { load: lease.limits.into(), idle: lease.idle_since.is_some() });
-                leases.push((*id, *slot));
+            let keeps_out = self.keeps_out(card, *slot, head);
+            let candidate = Candidate { load: lease.limits.into(), idle: lease.idle_since.is_some() };
+            match self.grounds(lease) {
+                Some(_) if keeps_out => {
+                    occupants.push((*id, *slot));
+                    cost = cost.with(candidate);
+                    room.add(candidate.load);
+                }
+                Some(_) => {
+                    candidates.push(candidate);
+                    leases.push((*id, *slot));
+                }
+                None if keeps_out && !lease.is_coming_back() => return None,
+                None => {}
             }
         }
-        let (cost, chosen) = smallest(load.beyond(card.free_soon()), &candidates)?;
-        Some(Victims { cost, leases: chosen.into_iter().map(|place| leases[place]).collect() })
+        let (others, chosen) = smallest(load.beyond(room), &candidates)?;
+        occupants.extend(chosen.into_iter().map(|place| leases[place]));
+        occupants.sort_unstable();
+        Some(Victims { cost: cost.plus(others), leases: occupants })
     }
 
     /// On what grounds a running pod may be asked to go now. Time that is up comes first: it is the stronger one.
@@ -175,7 +185,7 @@ impl Pool {
     /// When a blocked head of the lane could be helped, if nothing happens before.
     pub(super) fn room_at(&self, lane: usize) -> Option<Timestamp> {
         let head = &self.pods[self.head(lane)?];
-        if self.room_is_coming(head) {
+        if self.unseen || self.room_is_coming(head) {
             return None;
         }
         self.allowed(head).filter_map(|(_, card)| self.next_eligible(card)).min()

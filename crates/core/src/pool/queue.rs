@@ -2,8 +2,8 @@
 //!
 //! Under `share-pool` there is one lane for all cards, under `static` one for each.
 //!
-//! Pods that can use lost cards only are set aside: they keep their number and their place, and come into play
-//! again when the card is back. Otherwise one dead card could hold up everybody.
+//! Pods that can use lost or occupied cards only are set aside: they keep their number and their place, and come into
+//! play again when the card is back. Otherwise one dead card could hold up everybody.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -74,6 +74,9 @@ impl Pool {
 
     /// Grants until no head fits, and asks running pods to make room for those that don't.
     pub(super) fn pass(&mut self, out: &mut Vec<Action>) {
+        if self.unseen {
+            return;
+        }
         for lane in 0..self.lanes.len() {
             while let Some(head) = self.head(lane) {
                 let Some(card) = self.place(&self.pods[head]) else {

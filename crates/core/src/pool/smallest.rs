@@ -20,14 +20,19 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    const NOTHING: Self = Self { pods: 0, busy: 0 };
+    pub(super) const NOTHING: Self = Self { pods: 0, busy: 0 };
     const IMPOSSIBLE: Self = Self { pods: u32::MAX, busy: 0 };
 
-    fn with(self, candidate: Candidate) -> Self {
+    pub(super) fn with(self, candidate: Candidate) -> Self {
         if self == Self::IMPOSSIBLE {
             return self;
         }
         Self { pods: self.pods + 1, busy: self.busy + u32::from(!candidate.idle) }
+    }
+
+    /// What both sets cost together; both can be had.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self { pods: self.pods + other.pods, busy: self.busy + other.busy }
     }
 }
 

@@ -7,6 +7,7 @@ use super::config::{Card, Policy, Qos};
 use super::fit::CardRecord;
 use super::invariants::{Violation, violation};
 use super::load::Load;
+use super::occupants::Occupants;
 use super::pods::{PodRecord, Pods, StateRecord};
 use super::queue::{Lane, QueueKey};
 use super::time::Timestamp;
@@ -23,6 +24,12 @@ pub struct Snapshot {
     next_lease: u64,
     /// In the pool's own order, which the pods' card numbers refer to.
     cards: Vec<(Card, bool)>,
+    /// Those of `cards` that are occupied, by their place there. Journals of earlier versions don't have it.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    occupied: Vec<(usize, Occupants)>,
+    /// Journals of earlier versions don't have it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    unseen: bool,
     /// In name order.
     pods: Vec<PodRecord>,
 }
@@ -38,8 +45,15 @@ impl Pool {
             next_number: self.next_number,
             next_lease: self.next_lease,
             cards: self.cards.iter().map(|record| (record.card.clone(), record.lost)).collect(),
+            occupied: self.occupied(),
+            unseen: self.unseen,
             pods: self.pods.iter().map(|(_, record)| record.clone()).collect(),
         }
+    }
+
+    fn occupied(&self) -> Vec<(usize, Occupants)> {
+        let cards = self.cards.iter().map(|record| record.occupants.clone()).enumerate();
+        cards.filter(|(_, occupants)| !occupants.is_empty()).collect()
     }
 
     /// The pool that `snapshot` was taken of. Refused when the snapshot contradicts itself, as after a damaged
@@ -54,6 +68,7 @@ impl Pool {
             check_requests: snapshot.check_requests,
             qos: snapshot.qos,
             now: snapshot.now,
+            unseen: snapshot.unseen,
             cards: snapshot.cards.into_iter().map(|(card, lost)| CardRecord::new(card, lost)).collect(),
             pods: Pods::default(),
             lanes: vec![Lane::default(); lanes],
@@ -61,6 +76,10 @@ impl Pool {
             next_number: snapshot.next_number,
             next_lease: snapshot.next_lease,
         };
+        for (slot, occupants) in snapshot.occupied {
+            let card = pool.cards.get_mut(slot);
+            card.ok_or_else(|| violation!("card {slot} is occupied and isn't there"))?.occupants = occupants;
+        }
         for record in snapshot.pods {
             pool.take_back(record)?;
         }
@@ -99,7 +118,7 @@ impl Pool {
             StateRecord::Running(lease) => {
                 let card = &mut self.cards[lease.card];
                 card.used.add(lease.limits.into());
-                if lease.ending.is_some() && !lease.stuck {
+                if lease.is_coming_back() {
                     card.coming.add(lease.limits.into());
                 }
                 card.leases.insert(lease.id, slot);

@@ -73,7 +73,7 @@ impl Pool {
         let load = Load::from(ended.limits);
         card.used.take(load);
         card.leases.remove(&lease);
-        if ended.ending.is_some() && !ended.stuck {
+        if ended.is_coming_back() {
             card.coming.take(load);
         }
         if let Some(due) = ended.due_at() {

@@ -3,6 +3,7 @@
 use super::Pool;
 use super::config::{Limits, PodSpec, Policy, Qos};
 use super::ident::{CardUuid, LeaseId, PodId, PodSlot};
+use super::occupants::Occupants;
 use super::pods::PodRecord;
 use super::queue::Lane;
 use super::state::{Ending, PodState};
@@ -70,6 +71,8 @@ pub struct CardView<'a> {
     pub index: u32,
     /// Whether it does not work: nobody gets it until [`super::Event::CardBack`].
     pub lost: bool,
+    /// Who is there without a right to it: nobody else gets it until [`super::Event::CardsSeen`] says otherwise.
+    pub occupants: &'a Occupants,
     /// Charged by leases, percent, 0 to 100: core.
     pub core_used: u32,
     /// Charged by leases, percent, 0 to 100: memory.
@@ -118,6 +121,7 @@ impl Pool {
             uuid: &card.card.uuid,
             index: card.card.index,
             lost: card.lost,
+            occupants: &card.occupants,
             core_used: card.used.core,
             memory_used: card.used.memory,
             pods: card.leases.values().map(|slot| &self.pods[*slot].id).collect(),
@@ -153,6 +157,11 @@ impl Pool {
     /// One queue for all cards, or one for each; fixed when the pool is made.
     pub fn policy(&self) -> Policy {
         self.policy
+    }
+
+    /// Whether nothing is granted, because nobody knows who is on the cards.
+    pub fn is_unseen(&self) -> bool {
+        self.unseen
     }
 
     /// The latest moment the pool has been told.

@@ -8,6 +8,7 @@ mod fixed;
 mod harness;
 mod membership;
 mod naive;
+mod occupied;
 mod ops;
 mod oracle;
 mod order;

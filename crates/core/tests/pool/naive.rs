@@ -6,14 +6,16 @@ mod serve;
 use std::collections::BTreeMap;
 
 use gpupool_core::pool::{
-    Action, Card, CardUuid, Config, Event, LeaseId, Limits, PodId, PodSpec, Policy, Refusal, Resource,
-    TerminationReason, Timestamp,
+    Action, Card, CardUuid, Config, Event, LeaseId, Limits, Occupants, PodId, PodSpec, Policy, Refusal,
+    Resource, TerminationReason, Timestamp,
 };
 
 #[derive(Debug, Clone)]
 pub(crate) struct Naive {
     config: Config,
     lost: Vec<CardUuid>,
+    occupied: BTreeMap<CardUuid, Occupants>,
+    unseen: bool,
     pods: BTreeMap<PodId, Pod>,
     now: Timestamp,
     ready_so_far: u64,
@@ -79,6 +81,8 @@ impl Naive {
         Self {
             config,
             lost: Vec::new(),
+            occupied: BTreeMap::new(),
+            unseen: false,
             pods: BTreeMap::new(),
             now: Timestamp(0),
             ready_so_far: 0,
@@ -159,6 +163,18 @@ impl Naive {
                     .iter_mut()
                     .filter(|known| known.uuid == card)
                     .for_each(|known| known.index = index);
+                Ok(())
+            }
+            Event::CardsSeen { occupied } => {
+                for card in occupied.keys() {
+                    self.known_card(card)?;
+                }
+                self.occupied = occupied;
+                self.unseen = false;
+                Ok(())
+            }
+            Event::CardsUnseen => {
+                self.unseen = true;
                 Ok(())
             }
             Event::QosChanged { qos } => {
@@ -308,7 +324,8 @@ impl Naive {
         let Some(lease) = pod.lease.filter(|lease| lease.told.is_none()) else { return Ok(()) };
         let mut limits = lease.limits;
         let free = self.free(&lease.card);
-        let may_grow = !waits && !self.lost.contains(&lease.card);
+        let alone = self.occupants(&lease.card, id).is_some_and(|pods| pods.is_empty());
+        let may_grow = !waits && alone && !self.lost.contains(&lease.card);
         let more = |want: u8, have: u8, free: u32| want > have && u32::from(want - have) <= free && may_grow;
         if want.core < limits.core || more(want.core.get(), limits.core.get(), free.0) {
             limits.core = want.core;

@@ -1,6 +1,8 @@
 //! What can happen to a node, by chance: the sequences that the property tests are made of.
 
-use gpupool_core::pool::{Card, Event, LeaseId, Millis, PodId, PodSpec, Policy, Pool, Qos, Timestamp};
+use gpupool_core::pool::{
+    Card, Event, LeaseId, Millis, Occupants, PodId, PodSpec, Policy, Pool, Qos, Timestamp,
+};
 use gpupool_core::share::{Percent, Share};
 use proptest::prelude::*;
 
@@ -42,6 +44,9 @@ pub(crate) enum Op {
         card: u32,
         index: u32,
     },
+    /// On which cards who is: pods, each by its number, and perhaps somebody else.
+    Seen(Vec<(u32, Vec<u8>, bool)>),
+    Unseen,
     Qos(Qos),
     Tick,
 }
@@ -102,6 +107,16 @@ impl Op {
             Self::Back(card) => Event::CardBack { card: uuid(card) },
             Self::AddCard(index) => Event::CardAdded { card: Card { uuid: uuid(index), index } },
             Self::Renumber { card, index } => Event::CardRenumbered { card: uuid(card), index },
+            Self::Seen(cards) => {
+                let occupants = |pods: Vec<u8>, strangers| Occupants {
+                    pods: pods.into_iter().map(pod).collect(),
+                    strangers,
+                };
+                let cards = cards.into_iter();
+                let occupied = cards.map(|(card, pods, strangers)| (uuid(card), occupants(pods, strangers)));
+                Event::CardsSeen { occupied: occupied.collect() }
+            }
+            Self::Unseen => Event::CardsUnseen,
             Self::Qos(qos) => Event::QosChanged { qos },
             Self::Tick => Event::Tick,
         }
@@ -152,6 +167,12 @@ fn card() -> impl Strategy<Value = u32> {
     prop_oneof![20 => 0..CARDS, 1 => Just(CARDS)]
 }
 
+/// Mostly by pods, which a lease's end can make leave.
+fn seen() -> impl Strategy<Value = Op> {
+    let one = (card(), proptest::collection::vec(0..PODS, 0..3), prop::bool::weighted(0.1));
+    proptest::collection::vec(one, 0..3).prop_map(Op::Seen)
+}
+
 fn op(policy: Policy) -> impl Strategy<Value = Op> {
     let pod = 0..PODS;
     prop_oneof![
@@ -168,6 +189,8 @@ fn op(policy: Policy) -> impl Strategy<Value = Op> {
         2 => card().prop_map(Op::Back),
         1 => prop_oneof![Just(1_u32), Just(CARDS)].prop_map(Op::AddCard),
         1 => (card(), 0..=CARDS).prop_map(|(card, index)| Op::Renumber { card, index }),
+        4 => seen(),
+        1 => Just(Op::Unseen),
         1 => qos().prop_map(Op::Qos),
         10 => Just(Op::Tick),
     ]

@@ -1,7 +1,9 @@
 //! Whatever happens, the pool decides as the naive one does, wakes in time, and behaves the same when it is played
 //! again, called by other names, or written down and restored in between.
 
-use gpupool_core::pool::{Action, Config, Event, PodId, Policy, Pool, Refusal, Snapshot, Timestamp};
+use gpupool_core::pool::{
+    Action, Config, Event, Occupants, PodId, Policy, Pool, Refusal, Snapshot, Timestamp,
+};
 use proptest::prelude::*;
 
 use crate::naive::Naive;
@@ -138,6 +140,12 @@ fn rename_event(event: Event) -> Event {
         Event::WantGone { pod } => Event::WantGone { pod: rename(&pod) },
         Event::Released { pod, lease } => Event::Released { pod: rename(&pod), lease },
         Event::Idle { pod, idle } => Event::Idle { pod: rename(&pod), idle },
+        Event::CardsSeen { occupied } => {
+            let renamed = |by: Occupants| Occupants { pods: by.pods.iter().map(rename).collect(), ..by };
+            Event::CardsSeen {
+                occupied: occupied.into_iter().map(|(card, by)| (card, renamed(by))).collect(),
+            }
+        }
         other => other,
     }
 }

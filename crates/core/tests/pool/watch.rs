@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use gpupool_core::pool::{
-    Action, Event, LeaseId, LeaseView, Limits, PodId, PodState, Policy, Pool, STUCK_AFTER, TerminationReason,
-    Timestamp,
+    Action, CardView, Event, LeaseId, LeaseView, Limits, PodId, PodState, Policy, Pool, STUCK_AFTER,
+    TerminationReason, Timestamp,
 };
 
 use crate::harness::granted;
@@ -19,6 +19,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn step(&mut self, before: &Pool, event: &Event, actions: &[Action], after: &Pool) {
         nobody_overtakes(before, actions, after);
+        nobody_is_granted_an_occupied_card(actions, after);
         positions_only_improve(before, event, after);
         leases_end_by_release_only(before, event, after);
         hibernation_comes_first(before, event, after);
@@ -72,11 +73,33 @@ fn nobody_overtakes(before: &Pool, actions: &[Action], after: &Pool) {
         let lane = own.only.filter(|_| after.policy() == Policy::Static);
         for entry in after.queue() {
             let other_lane = after.policy() == Policy::Static && entry.only != lane;
-            let set_aside =
-                after.cards().all(|card| card.lost || entry.only.is_some_and(|only| only != card.uuid));
+            let set_aside = after.cards().all(|card| {
+                card.lost
+                    || entry.only.is_some_and(|only| only != card.uuid)
+                    || !could_be_cleared_for(entry.pod, &card, actions)
+            });
             let overtaken = key(after, entry.pod) < granted_key;
             assert!(other_lane || set_aside || !overtaken, "`{pod}` overtook `{}`", entry.pod);
         }
+    }
+}
+
+/// Whether all who keep the pod off a card held a lease of it before these grants.
+fn could_be_cleared_for(pod: &PodId, card: &CardView<'_>, grants: &[Action]) -> bool {
+    let granted = granted(grants);
+    let held = |other: &PodId| card.pods.contains(&other) && !granted.contains(&other.to_string());
+    let mut others = card.occupants.pods.iter().filter(|other| *other != pod);
+    !card.occupants.strangers && others.all(held)
+}
+
+/// Nobody is let in beside somebody who must not be there, or while nobody knows who is.
+fn nobody_is_granted_an_occupied_card(actions: &[Action], after: &Pool) {
+    for action in actions {
+        let Action::Grant { pod, card, .. } = action else { continue };
+        let view = after.cards().find(|view| view.uuid == card).unwrap();
+        let alone = view.occupants.pods.iter().all(|other| other == pod);
+        assert!(alone && !view.occupants.strangers, "`{pod}` was let in beside {:?}", view.occupants);
+        assert!(!after.is_unseen(), "`{pod}` was granted a card that nobody had looked at");
     }
 }
 
@@ -166,15 +189,24 @@ fn victims_are_just_enough(actions: &[Action], after: &Pool) {
             after.leases().filter(|lease| victims.contains(&lease.lease)).map(|lease| lease.card).collect();
         assert_eq!(cards.len(), 1, "victims on several cards");
         let want = size(after.pod(head).unwrap().spec.limits());
+        let in_the_way: BTreeSet<_> = after
+            .cards()
+            .filter(|card| cards.contains(card.uuid))
+            .flat_map(|card| &card.occupants.pods)
+            .filter(|pod| *pod != head)
+            .collect();
         let fits_without = |kept: Option<LeaseId>| {
-            let staying = after
+            let staying: Vec<_> = after
                 .leases()
                 .filter(|lease| cards.contains(lease.card))
-                .filter(|lease| Some(lease.lease) == kept || !is_expected_back(lease, after.now()));
+                .filter(|lease| Some(lease.lease) == kept || !is_expected_back(lease, after.now()))
+                .collect();
             let used = staying
+                .iter()
                 .map(|lease| size(lease.limits))
                 .fold(want, |sum, used| (sum.0 + used.0, sum.1 + used.1));
-            used.0 <= 100 && used.1 <= 100
+            let cleared = staying.iter().all(|lease| !in_the_way.contains(lease.pod));
+            cleared && used.0 <= 100 && used.1 <= 100
         };
         assert_eq!(after.state(head), Some(PodState::Ready), "`{head}` could be placed");
         assert!(fits_without(None), "the victims don't make room for `{head}`");

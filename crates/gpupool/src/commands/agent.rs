@@ -77,8 +77,8 @@ pub(crate) struct Args {
     work_conserving: bool,
     #[arg(long, value_name = "NAME", help = NODE_NAME_HELP)]
     node_name: Option<String>,
-    /// End the GPU processes of a pod that lastingly takes more device memory than its limit without its ledger
-    /// counting it; without this it is only reported
+    /// End the GPU processes of a pod that lastingly takes more device memory than its limit, by what NVML shows;
+    /// without this it is reported, and nobody else is granted its card
     #[arg(long)]
     evict_unaccounted: bool,
     #[command(flatten)]

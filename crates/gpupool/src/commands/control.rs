@@ -2,11 +2,15 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use gpupool_control::{ClusterSettings, ControlConfig, MetricsPage, Serving, SettingsSource, dry_run};
+use gpupool_control::{
+    ClusterSettings, ControlConfig, HealthPage, MetricsPage, SCHEDULER_NAME, Serving, SettingsSource,
+    TrustedClients, dry_run,
+};
 use gpupool_core::node_use::NodeUse;
 use gpupool_core::node_use::operands::Mode;
 use gpupool_core::sharing::names::CONTROL;
@@ -50,9 +54,42 @@ pub(crate) struct Args {
     /// Serve Prometheus metrics on this port or address [default: not served; host 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
     metrics_address: Option<SocketAddr>,
-    /// Serve admission webhooks and the scheduler extender over HTTPS on this address [default: not served]
+    /// Say on this port or address whether the process lives (/healthz) and is ready (/ready) [default: not served; host
+    /// 127.0.0.1]
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = parse_address)]
+    health_address: Option<SocketAddr>,
+    #[command(flatten)]
+    serving: ServingArgs,
+    /// The pod that this process runs in, to be labelled gpupool.io/leader=true while it leads
+    #[arg(long, value_name = "NAME")]
+    pod_name: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What is served over HTTPS, where and to whom.
+#[derive(Debug, clap::Args)]
+struct ServingArgs {
+    /// Serve admission webhooks over HTTPS on this address [default: not served]
     #[arg(long, value_name = "HOST:PORT")]
     serve: Option<SocketAddr>,
+    /// Serve admission to API servers only whose certificate is of an authority in this PEM file [default: to whoever
+    /// reaches it]
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    serve_client_ca: Option<PathBuf>,
+    /// The DNS name that API servers' certificates must be for [default: any]
+    #[arg(long, value_name = "NAME", requires = "serve_client_ca")]
+    serve_client_name: Option<String>,
+    /// Serve the scheduler extender over HTTPS on this address, too, to schedulers with a certificate [default: not
+    /// served]. One is made, in the Secret SERVICE-scheduler
+    #[arg(long, value_name = "HOST:PORT", requires = "serve")]
+    extender: Option<SocketAddr>,
+    /// Serve the extender to schedulers instead whose certificate is of an authority in this PEM file
+    #[arg(long, value_name = "FILE", requires = "extender")]
+    extender_client_ca: Option<PathBuf>,
+    /// The DNS name that the certificates of those schedulers must be for
+    #[arg(long, value_name = "NAME", requires = "extender_client_ca", default_value = SCHEDULER_NAME)]
+    extender_client_name: String,
     /// The Service by which the API server reaches --serve; the Secret SERVICE-certificate holds the certificate, and
     /// webhook configurations of that name are told to trust it
     #[arg(long, value_name = "SERVICE", default_value = CONTROL)]
@@ -60,11 +97,6 @@ pub(crate) struct Args {
     /// Another name or address by which --serve is reached. Can be given several times
     #[arg(long, value_name = "NAME")]
     serve_name: Vec<String>,
-    /// The pod that this process runs in, to be labelled gpupool.io/leader=true while it leads
-    #[arg(long, value_name = "NAME")]
-    pod_name: Option<String>,
-    #[command(flatten)]
-    cluster: ClusterArgs,
 }
 
 /// `--sandbox-mode`.
@@ -95,20 +127,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             None => None,
         };
-        let namespace = args.lease_namespace.as_deref().unwrap_or_else(|| client.default_namespace());
-        let serving = match args.serve {
+        let health = match args.health_address {
             Some(address) => {
-                let serving = Serving::open(address, &args.service, namespace, &args.serve_name);
-                Some(serving.with_context(|| format!("cannot serve on {address}"))?)
+                let page = HealthPage::open(address).await;
+                Some(page.with_context(|| format!("cannot serve the process's health on {address}"))?)
             }
             None => None,
         };
+        let namespace = args.lease_namespace.as_deref().unwrap_or_else(|| client.default_namespace());
+        let settings = args.settings();
+        let serving = args.serving.open(namespace)?;
         let config = ControlConfig {
-            settings: args.settings(),
+            settings,
             identity: identity(),
             lease_namespace: args.lease_namespace,
             lease_name: args.lease_name,
             metrics,
+            health,
             pod: args.pod_name,
             serving,
         };
@@ -131,6 +166,24 @@ impl Args {
             manage_operands: self.manage_operands,
             no_reservation: self.no_reservation,
         }
+    }
+}
+
+impl ServingArgs {
+    fn open(self, namespace: &str) -> anyhow::Result<Option<Serving>> {
+        let Some(address) = self.serve else { return Ok(None) };
+        let serving = Serving::open(address, &self.service, namespace, &self.serve_name);
+        let mut serving = serving.with_context(|| format!("cannot serve on {address}"))?;
+        let name = self.serve_client_name;
+        serving.admission_clients =
+            self.serve_client_ca.map(|authorities| TrustedClients { authorities, name });
+        if let Some(address) = self.extender {
+            let name = Some(self.extender_client_name);
+            let clients = self.extender_client_ca.map(|authorities| TrustedClients { authorities, name });
+            let opened = serving.open_extender(address, clients);
+            opened.with_context(|| format!("cannot serve the extender on {address}"))?;
+        }
+        Ok(Some(serving))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the shim can't hold is seen by the agent: reported always, ended where the agent was told to.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -161,4 +162,48 @@ fn with_the_setting_a_pod_past_its_limit_loses_its_gpu_processes_and_nobody_else
     }
     assert_eq!(wait_for_hold(&node, "neighbour", Hold::Shim).hold.unaccounted_bytes, Some(0));
     end(neighbour);
+}
+
+#[test]
+fn a_ledger_that_is_written_to_match_does_not_help_a_pod_past_its_limit() {
+    // Who is told to go stays to be looked at.
+    let node = AgentNode::start(&["--evict-unaccounted", "--grace", "1h"]);
+    let taker = Taker::build(node.folder());
+    let go = node.folder().join("go");
+    let [plain, deep] = ["plain", "deepbind"].map(|how| taker.arguments(how).join(" ") + " stubborn");
+    let script = format!(
+        "exec 3<&0; {plain} <&3 >&2 & until [ -e {} ]; do sleep 0.01; done; {deep} <&3; wait",
+        go.display()
+    );
+    let mut command = node.gpupool("run");
+    // A percent of a card has room for one of the two.
+    command.args(["--core", "50", "--memory", "1", "--name", "both", "--", "sh", "-c", &script]);
+    let child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let status = node.wait_until("the first to hold memory", |status| {
+        status.leases.first().and_then(|lease| lease.memory_used_bytes).is_some_and(|used| used > TAKEN << 20)
+    });
+    let (counted, limit) = (status.leases[0].memory_used_bytes.unwrap(), status.leases[0].memory_limit_bytes);
+    assert!(counted <= limit && 2 * counted > limit);
+    write_to_ledger(find(&status, "both").unwrap().pids[0], counted, 2 * counted);
+    std::fs::write(go, "").unwrap();
+    wait_for_words(&node, "MiB: its GPU programs are ended");
+    let status = node.status();
+    let hold = &find(&status, "both").unwrap().hold;
+    assert_eq!(hold.not_held[0].memory_bytes, Some(counted), "NVML shows both");
+    assert_eq!(hold.unaccounted_bytes, Some(0), "the ledger counts both");
+    end(child);
+}
+
+/// Does what any program of the pod can: puts another figure in the place of what its slot counts.
+fn write_to_ledger(pid: u32, counted: u64, false_figure: u64) {
+    let entries = ["fd", "map_files"].map(|name| std::fs::read_dir(format!("/proc/{pid}/{name}")));
+    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.unwrap().path());
+    let is_ledger = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("gpupool-ledger"))
+    };
+    let path = paths.into_iter().find(is_ledger).expect("the program has its ledger open");
+    let content = std::fs::read(&path).unwrap();
+    let place = content.chunks_exact(8).position(|word| word == counted.to_ne_bytes()).unwrap() * 8;
+    let ledger = std::fs::File::options().write(true).open(path).unwrap();
+    ledger.write_all_at(&false_figure.to_ne_bytes(), place as u64).unwrap();
 }

@@ -34,6 +34,12 @@ fn must_say(node: &Value, kind: &str, status: &str, reason: &str, message: &str)
 fn the_published_page_from_label_to_label() {
     let shared = shared();
     let scene = Scene::on(&shared);
+    // Whole cards are NVIDIA's plugin's to advertise there, which goes on doing so whatever the policy.
+    let whole = r#"{"status":{"capacity":{"nvidia.com/gpu":"16"}}}"#;
+    scene.run(&["patch", "node", PUBLISHED, "--subresource=status", "--type=merge", "-p", whole]);
+    scene.until("whole cards are advertised", || {
+        scene.object("node", PUBLISHED)["status"]["allocatable"]["nvidia.com/gpu"] == "16"
+    });
     // Step 1.
     let listed = scene.run(&["get", "node", "-l", "alibabacloud.com/node-type=reserved"]);
     assert!(listed.lines().count() == 2 && listed.contains(PUBLISHED), "{listed}");

@@ -49,7 +49,7 @@ fn start() -> Cluster {
 /// Installs gpupool from its chart, or again what is missing of it.
 pub(crate) fn install(cluster: &mut Cluster) {
     // Minutes pass as seconds here, and a pod that has to go is given three of them.
-    let values = json!({"agent": {"durationUnit": "1s", "extraArgs": ["--whole-cards", "--grace=3s"]}});
+    let values = json!({"agent": {"durationUnit": "1s", "extraArgs": ["--grace=3s"]}});
     if let Err(failure) = product().install(cluster, &values) {
         panic!("{failure}\n{}", told(&cluster.kubectl_handle()));
     }

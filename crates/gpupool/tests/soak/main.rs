@@ -46,7 +46,7 @@ fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
     let seconds = setting("GPUPOOL_SOAK_SECONDS").unwrap_or(60);
     eprintln!("soak: GPUPOOL_SOAK_SEED={seed} for {seconds} s");
     let mut rng = Rng::with_seed(seed);
-    let mut cluster = start();
+    let mut cluster = start(&mut rng);
     let watch = Watch::start(&cluster, &NODES);
     let mut pods = Pods::new(cluster.kubectl_handle(), watch.limits());
     for _ in 0..PODS {
@@ -89,7 +89,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
 }
 
-fn start() -> Cluster {
+fn start(rng: &mut Rng) -> Cluster {
     let dist = gpupool_dist::given_or_built().unwrap();
     let product = Product::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), dist);
     let mut builder =
@@ -104,7 +104,11 @@ fn start() -> Cluster {
         );
     }
     let mut cluster = builder.start().unwrap_or_else(|failure| panic!("{failure}"));
-    let values = json!({"agent": {"durationUnit": "1s", "extraArgs": ["--grace=2s"]}});
+    // Half of the runs end who takes more than its limit; in the others it keeps its card from everybody else.
+    let mut arguments = vec!["--grace=2s"];
+    arguments.extend(rng.bool().then_some("--evict-unaccounted"));
+    let agent = json!({"durationUnit": "1s", "extraArgs": arguments, "metricsHost": "0.0.0.0"});
+    let values = json!({"agent": agent, "control": {"metricsHost": "0.0.0.0"}});
     product.install(&mut cluster, &values).unwrap_or_else(|failure| panic!("{failure}"));
     let quick = r#"alibabacloud.com/gpu-share-qos-config={"podMaxDurationMinutes": 10}"#;
     cluster.kubectl(["annotate", "nodes", "--all", quick]).unwrap();

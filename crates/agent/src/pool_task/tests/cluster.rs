@@ -109,10 +109,36 @@ fn a_pod_that_waits_outside_comes_in_with_what_it_asked_for_first() {
     node.hears(PodNews::Present(pod(TRAIN, "train", 20)));
     assert_eq!(node.why_outside(TRAIN).unwrap().reason, "NotShared");
     node.hears(PodNews::Present(pod(TRAIN, "train", 100)));
-    node.hears(PodNews::Listed(vec![pod(TRAIN, "train", 90)]));
+    let mut wrong = pod(OTHER, "wrong", 20);
+    wrong.asks = Err(Rejection::new("Invalid", "50 percent and a half".to_owned()));
+    node.hears(PodNews::Present(wrong));
+    // What was first seen is in the journal, too.
+    node.restart();
+    node.task.handle(AgentEvent::Sharing { policy: None, qos: None });
+    node.hears(PodNews::Listed(vec![pod(TRAIN, "train", 90), pod(OTHER, "wrong", 100)]));
     node.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
     assert_eq!(node.spec(TRAIN).unwrap().core, share(10, 20));
     assert_eq!(node.why_outside(TRAIN), None);
+    let why = node.why_outside(OTHER).unwrap();
+    assert!(why.reason == "Invalid" && why.sentence.contains("create it anew"), "{why:?}");
+}
+
+#[test]
+fn the_first_spec_holds_in_the_next_boot_and_only_as_long_as_the_pod_is_there() {
+    let mut node = Node::in_cluster();
+    node.hears(PodNews::Present(pod(TRAIN, "train", 20)));
+    node.hears(PodNews::Present(pod(OTHER, "other", 30)));
+    let journal = node.machine.state().journal.clone();
+    let config = super::machine::config();
+    let recovered = crate::restart::recover(journal, "the next boot", config).unwrap();
+    assert!(recovered.registry.pods().next().is_none() && recovered.pool.pods().next().is_none());
+    node.task.registry = recovered.registry;
+    node.task.pool = recovered.pool;
+    node.hears(PodNews::Listed(vec![pod(TRAIN, "train", 100)]));
+    assert_eq!(node.spec(TRAIN).unwrap().core, share(10, 20));
+    assert_eq!(node.task.registry.seen().collect::<Vec<_>>(), [TRAIN]);
+    node.hears(PodNews::Gone { id: TRAIN.into(), uid: TRAIN.to_owned() });
+    assert_eq!(node.task.registry.seen().next(), None);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use gpupool_wire::message::{self, Message};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 
+use crate::cards::watch::Look;
 use crate::environment::{Clock, JournalWriter, PeerSocket, ProcessHandle, Processes, UsageMeter};
 use crate::journal::JournalError;
 use crate::peer::PeerError;
@@ -16,6 +17,8 @@ use crate::procfs::{ProcessKey, ProcessTable, Stat};
 use crate::registry::Record;
 use crate::restart::{self, Recovered};
 use crate::shared_memory::{self, Inode};
+use crate::usage_audit::observe::{LookRequests, Observation, Regular, Sighting};
+use crate::usage_audit::{GpuProcess, WhyNotHeld};
 
 pub(super) const BOOT: &str = "a boot in memory";
 
@@ -62,6 +65,13 @@ pub(super) struct State {
     pub(super) processes: BTreeMap<ProcessKey, Process>,
     sockets: Vec<Socket>,
     pub(super) metered: BTreeSet<CardUuid>,
+    /// What each process takes of each card, by NVML: card and bytes.
+    pub(super) taken: BTreeMap<(ProcessKey, u32), u64>,
+    /// What the agent that runs was last shown of that; nothing before its first look.
+    pub(super) shown: Option<Vec<(ProcessKey, u32, u64)>>,
+    /// Where it asks for looks.
+    requests: Option<std::sync::mpsc::Receiver<u64>>,
+    answered: u64,
 }
 
 impl State {
@@ -168,6 +178,42 @@ impl Machine {
         let mut state = self.state();
         state.sockets.push(Socket { owner, open: true, received: VecDeque::new() });
         FakeSocket { machine: self.clone(), number: state.sockets.len() - 1 }
+    }
+
+    /// The asking end of a new agent.
+    pub(super) fn look_requests(&self) -> LookRequests {
+        let (looks, requests) = LookRequests::new();
+        let mut state = self.state();
+        (state.requests, state.answered, state.shown) = (Some(requests), 0, None);
+        looks
+    }
+
+    /// What NVML shows now; lost cards show nothing. True in the second value when somebody has asked for it.
+    pub(super) fn look(&self, lost: Option<u32>) -> (Observation, bool) {
+        let mut state = self.state();
+        let asked = state.requests.as_ref().and_then(|requests| requests.try_iter().last());
+        state.answered = asked.unwrap_or(state.answered);
+        let living = state.taken.iter().filter(|((key, _), _)| !state.processes[key].ended);
+        let there = living.filter(|((_, card), _)| Some(*card) != lost);
+        let sighting = |((key, card), bytes): (&(ProcessKey, u32), &u64)| Sighting {
+            key: *key,
+            process: GpuProcess { pid: key.pid, card: card_uuid(*card).as_str().into(), bytes: Some(*bytes) },
+            why_not_held: WhyNotHeld::ShimNotLoaded,
+        };
+        let look = |index| Look {
+            card: card_uuid(index).as_str().into(),
+            lost: Some(index) == lost,
+            utilisation: Some(0),
+            processes: None,
+            utilisation_of: None,
+        };
+        let observation = Observation {
+            seen: [0, 1].map(|index| card_uuid(index).as_str().into()).into(),
+            sightings: there.map(sighting).collect(),
+            answers: state.answered,
+            regular: Some(Regular { looks: vec![look(0), look(1)], counted: BTreeMap::new() }),
+        };
+        (observation, asked.is_some())
     }
 
     pub(super) fn handle(&self, key: ProcessKey) -> Box<dyn ProcessHandle> {

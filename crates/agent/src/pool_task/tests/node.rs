@@ -11,7 +11,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::machine::{BOOT, FakeSocket, Machine, card_uuid, qos};
 use crate::admin_api::{Register, Reply, Request};
-use crate::cards::watch::Look;
 use crate::cards::{Cards, Probe, ProbedCard};
 use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
@@ -43,17 +42,20 @@ impl Node {
         machine.state().now = 1_000_000;
         machine.spawn(1, 0);
         let task = start(&machine);
-        Self { machine, task, lines: BTreeMap::new(), next_pid: 100, clustered: false }
+        let mut node = Self { machine, task, lines: BTreeMap::new(), next_pid: 100, clustered: false };
+        node.look();
+        node
     }
 
     /// The same on a node of a cluster that shares its cards as a pool.
     pub(super) fn in_cluster() -> Self {
         let mut node = Self { clustered: true, ..Self::new() };
         node.restart();
+        node.look();
         node
     }
 
-    /// The agent is killed and started again; every connection breaks.
+    /// The agent is killed and started again; every connection breaks. It has not looked at the cards yet.
     pub(super) fn restart(&mut self) {
         self.lines.clear();
         self.task = start(&self.machine);
@@ -62,6 +64,45 @@ impl Node {
             self.task = blank.in_cluster(Cluster::new(mpsc::channel(1).0, watch::channel(Vec::new()).0));
             self.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
         }
+    }
+
+    /// NVML shows who is on the cards.
+    pub(super) fn look(&mut self) {
+        let (observation, _) = self.machine.look(None);
+        self.show(observation);
+    }
+
+    pub(super) fn show(&mut self, observation: Observation) {
+        let card = |uuid: &CardUuid| u32::from(uuid.as_str() == card_uuid(1));
+        let sightings = observation.sightings.iter();
+        let shown = sightings
+            .filter_map(|seen| Some((seen.key, card(&seen.process.card), seen.process.bytes?)))
+            .collect();
+        self.machine.state().shown = Some(shown);
+        self.task.handle(AgentEvent::Looked(observation));
+    }
+
+    /// The observer does what it was asked to.
+    pub(super) fn look_if_asked(&mut self) {
+        if let (observation, true) = self.machine.look(None) {
+            self.show(Observation { regular: None, ..observation });
+        }
+    }
+
+    /// A process takes so many bytes of a card, whatever it has said.
+    pub(super) fn take(&mut self, process: ProcessKey, card: u32, bytes: u64) {
+        let taken = &mut self.machine.state().taken;
+        taken.retain(|(key, on), _| (*key, *on) != (process, card));
+        if bytes > 0 {
+            taken.insert((process, card), bytes);
+        }
+    }
+
+    /// The card that the process's pod has a lease of.
+    pub(super) fn card_of(&self, process: ProcessKey) -> Option<u32> {
+        let pod = &self.task.registry.process(process)?.pod;
+        let (card, _) = self.task.lease_of(pod)?;
+        Some(self.task.environment.cards.find(&card)?.0)
     }
 
     pub(super) fn spawn(&mut self, parent: ProcessKey) -> ProcessKey {
@@ -137,19 +178,6 @@ impl Node {
         dealt_with.try_recv().expect("a frame is dealt with at once");
     }
 
-    /// NVML shows these processes on the first card, and nobody on the other.
-    pub(super) fn show(&mut self, pids: &[u32]) {
-        let look = |index, pids: &[u32]| Look {
-            card: CardUuid::from(card_uuid(index).as_str()),
-            lost: false,
-            utilisation: Some(0),
-            processes: pids.iter().map(|pid| (*pid, Some(1 << 30))).collect(),
-            utilisation_of: None,
-        };
-        let observation = Observation { looks: vec![look(0, pids), look(1, &[])], ..Observation::default() };
-        self.task.handle(AgentEvent::Looked(observation));
-    }
-
     pub(super) fn end(&mut self, process: ProcessKey) {
         if self.machine.end(process) {
             self.task.ended(process);
@@ -177,6 +205,9 @@ impl Node {
 
     pub(super) fn wait(&mut self, milliseconds: u64) {
         self.machine.state().now += milliseconds;
+        if milliseconds >= 1000 {
+            self.look();
+        }
         self.task.tick(milliseconds >= 1000);
     }
 
@@ -212,6 +243,7 @@ fn start(machine: &Machine) -> PoolTask {
         identity: Box::new(Ancestry::new(machine.clone())),
         meter: Box::new(machine.clone()),
         ledgers: Ledgers::default(),
+        looks: machine.look_requests(),
         exits: mpsc::unbounded_channel().0,
     };
     let recovered = machine.state().recover();

@@ -1,20 +1,20 @@
 //! Random lives of a node: programs come, ask, give back, end and are stopped, connections break, the journal fails,
 //! the agent starts again. What must always hold is looked at after every step.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use fastrand::Rng;
-use gpupool_core::pool::CardUuid;
+use gpupool_core::pool::{CardUuid, LeaseId, PodId};
 use rustix::process::Signal;
 
 use super::machine::{Sent, card_uuid};
 use super::node::{Node, standing};
 use crate::admin_api::{Reply, Request};
-use crate::cards::watch::Look;
 use crate::environment::PeerSocket as _;
-use crate::event::AgentEvent;
 use crate::log;
 use crate::procfs::ProcessKey;
 use crate::registry::CardUse;
-use crate::usage_audit::observe::Observation;
+use crate::usage_audit::TOLERANCE;
 
 const SEEDS: std::ops::Range<u64> = 0..30;
 const STEPS: usize = 250;
@@ -28,6 +28,9 @@ struct Met {
     restarts: usize,
     rewrites: usize,
     failures: u64,
+    /// Cards on which somebody was who must not be, and leases that nobody said to use.
+    occupied: usize,
+    kept: usize,
 }
 
 struct Life {
@@ -35,6 +38,9 @@ struct Life {
     random: Rng,
     runs: Vec<(ProcessKey, String)>,
     programs: Vec<ProcessKey>,
+    strangers: Vec<ProcessKey>,
+    /// Those that were granted before this step.
+    leases: BTreeSet<LeaseId>,
     names: usize,
     met: Met,
 }
@@ -56,8 +62,10 @@ fn whatever_happens_leases_queue_and_journal_agree() {
         met.restarts += one.restarts;
         met.rewrites += one.rewrites;
         met.failures += one.failures;
+        met.occupied += one.occupied;
+        met.kept += one.kept;
     }
-    let all = [met.grants, met.refusals, met.kills, met.restarts, met.rewrites];
+    let all = [met.grants, met.refusals, met.kills, met.restarts, met.rewrites, met.occupied, met.kept];
     assert!(all.iter().all(|count| *count > 0) && met.failures > 0, "{met:?}");
 }
 
@@ -67,13 +75,20 @@ fn live(seed: u64) -> Met {
         random: Rng::with_seed(seed),
         runs: Vec::new(),
         programs: Vec::new(),
+        strangers: Vec::new(),
+        leases: BTreeSet::new(),
         names: 0,
         met: Met::default(),
     };
     for step in 0..STEPS {
-        life.step();
+        life.step(step);
         life.obey_signals();
         life.node.close_what_was_cut();
+        life.check_grants(step);
+        if life.random.bool() {
+            life.node.look_if_asked();
+            life.check_grants(step);
+        }
         life.read();
         life.check(step);
         log::take();
@@ -87,7 +102,7 @@ fn assert_same(now: &str, before: &str, what: &str) {
 }
 
 impl Life {
-    fn step(&mut self) {
+    fn step(&mut self, step: usize) {
         match self.random.u8(..100) {
             0..10 => self.register(),
             10..25 => self.start_program(),
@@ -100,9 +115,11 @@ impl Life {
                 }
             }
             74..79 => self.fail_or_mend_the_journal(),
-            79..82 => self.restart(),
+            79..82 => self.restart(step),
             82..85 => self.stop(),
             85..88 => self.look(),
+            88..92 => self.take(),
+            92 => self.end_a_stranger(),
             _ => {
                 let milliseconds = self.random.u64(1..20_000);
                 self.node.wait(milliseconds);
@@ -172,7 +189,7 @@ impl Life {
     }
 
     /// An agent that starts with a journal that lacks something is another test's.
-    fn restart(&mut self) {
+    fn restart(&mut self, step: usize) {
         self.met.failures += self.node.task.reports.counters.journal_failures.get();
         let behind = self.node.machine.state().journal_is_behind;
         if behind {
@@ -181,6 +198,7 @@ impl Life {
         }
         // An agent starts only with cards that answer.
         self.show_cards(None);
+        self.check_grants(step);
         let before = self.node.standing();
         self.node.restart();
         self.met.restarts += 1;
@@ -203,15 +221,33 @@ impl Life {
     }
 
     fn show_cards(&mut self, lost: Option<u32>) {
-        let look = |index| Look {
-            card: CardUuid::from(card_uuid(index).as_str()),
-            lost: Some(index) == lost,
-            utilisation: Some(0),
-            processes: Vec::new(),
-            utilisation_of: None,
+        let (observation, _) = self.node.machine.look(lost);
+        self.node.show(observation);
+    }
+
+    /// Somebody takes memory of a card or lets it go: mostly a program of what it was granted, at times more, on another
+    /// card, without a lease, or as nobody's process.
+    fn take(&mut self) {
+        let Some(program) = self.some_program() else { return };
+        let leased = self.node.card_of(program);
+        let (process, card, bytes) = match self.random.u8(0..10) {
+            0 => (self.node.spawn(ProcessKey { pid: 1, start: 1 }), self.random.u32(0..2), 1 << 30),
+            1 => (program, self.random.u32(0..2), 20 << 30),
+            2..5 => (program, leased.unwrap_or(0), 0),
+            _ => (program, leased.unwrap_or(0), self.random.u64(0..4) << 30),
         };
-        let observation = Observation { looks: vec![look(0), look(1)], ..Observation::default() };
-        self.node.task.handle(AgentEvent::Looked(observation));
+        if !self.programs.contains(&process) {
+            self.strangers.push(process);
+        }
+        self.node.take(process, card, bytes);
+    }
+
+    fn end_a_stranger(&mut self) {
+        if !self.strangers.is_empty() {
+            let place = self.random.usize(..self.strangers.len());
+            let stranger = self.strangers.swap_remove(place);
+            self.node.end(stranger);
+        }
     }
 
     /// Who is told to terminate does so, or waits to be killed.
@@ -250,7 +286,8 @@ impl Life {
         assert_eq!(task.reports.counters.disagreements.get(), 0, "step {step}: {:?}", log::take());
         for lease in task.pool.leases() {
             let holders = task.registry.members_using(lease.pod, CardUse::Holding);
-            assert!(!holders.is_empty(), "step {step}: nobody holds the lease of {}", lease.pod);
+            let has_left = task.presence.has_left(lease.pod, lease.card);
+            assert!(!holders.is_empty() || !has_left, "step {step}: nobody holds the lease of {}", lease.pod);
         }
         for waiting in task.pool.queue() {
             let members = task.registry.members_using(waiting.pod, CardUse::Waiting);
@@ -265,5 +302,43 @@ impl Life {
             let known = standing(&known.pool, &known.registry);
             assert_same(&standing(&task.pool, &task.registry), &known, "the journal");
         }
+    }
+
+    /// Nobody is granted a card that was not looked at, or on which NVML last showed others who must not be there,
+    /// whatever was said to the agent.
+    fn check_grants(&mut self, step: usize) {
+        let task = &self.node.task;
+        let leases: BTreeSet<LeaseId> = task.pool.leases().map(|lease| lease.lease).collect();
+        for lease in task.pool.leases().filter(|lease| !self.leases.contains(&lease.lease)) {
+            let others = self.without_right(lease.card);
+            let alone = others.iter().all(|(pod, _)| pod.as_ref() == Some(lease.pod));
+            assert!(alone, "step {step}: {} was let in on {} beside {others:?}", lease.pod, lease.card);
+        }
+        for card in task.pool.cards() {
+            self.met.occupied += usize::from(!card.occupants.is_empty());
+        }
+        let users = |pod: &PodId| task.registry.members_using(pod, CardUse::Holding).len();
+        self.met.kept += task.pool.leases().filter(|lease| users(lease.pod) == 0).count();
+        self.leases = leases;
+    }
+
+    /// Pods, and nobody's processes, that were last shown with more on a card than they may, and live.
+    fn without_right(&self, card: &CardUuid) -> BTreeMap<Option<PodId>, u64> {
+        let task = &self.node.task;
+        let state = self.node.machine.state();
+        let shown = state.shown.as_ref().expect("nothing is granted before the first look");
+        let mut taken: BTreeMap<Option<PodId>, u64> = BTreeMap::new();
+        for (key, on, bytes) in shown.iter().filter(|(key, ..)| !state.processes[key].ended) {
+            if card_uuid(*on) == card.as_str() {
+                let member = task.registry.process(*key).map(|process| process.pod.clone());
+                *taken.entry(member).or_default() += bytes;
+            }
+        }
+        let limit = |pod: &Option<PodId>| {
+            let lease = task.pool.pod(pod.as_ref()?)?.lease.filter(|lease| lease.card == card)?;
+            Some((16 << 30) / 100 * u64::from(lease.limits.memory.get()))
+        };
+        taken.retain(|pod, bytes| *bytes > limit(pod).unwrap_or(0) + TOLERANCE);
+        taken
     }
 }

@@ -20,43 +20,72 @@ impl Naive {
 
     /// Free now, or told to go and expected to.
     fn soon_free(&self, card: &CardUuid) -> Both {
-        let going = self.charged(card, |lease| {
-            let told = lease.told.as_ref();
-            told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at + STUCK_AFTER))
-        });
+        let going = self.charged(card, |lease| self.is_going(lease));
         plus(self.free(card), going)
     }
 
-    fn cards_for(&self, pod: &Pod) -> Vec<Card> {
+    fn is_going(&self, lease: &Lease) -> bool {
+        let told = lease.told.as_ref();
+        told.is_some_and(|told| told.killed_at.is_none_or(|at| self.now < at + STUCK_AFTER))
+    }
+
+    /// The leases of those who keep the pod off the card.
+    fn leases_in_the_way(&self, card: &CardUuid, id: &PodId) -> Vec<Lease> {
+        let occupants = self.occupants(card, id).unwrap();
+        occupants.iter().filter_map(|other| self.pods[other].lease.clone()).collect()
+    }
+
+    /// The pods that keep `pod` off a card; none where somebody is there who can't be told to go.
+    pub(super) fn occupants(&self, card: &CardUuid, pod: &PodId) -> Option<Vec<PodId>> {
+        let Some(occupants) = self.occupied.get(card) else { return Some(vec![]) };
+        let others: Vec<_> = occupants.pods.iter().filter(|other| *other != pod).cloned().collect();
+        let holders = self.by_lease(|lease| lease.card == *card);
+        let all_hold_it = others.iter().all(|other| holders.contains(other));
+        (all_hold_it && !occupants.strangers).then_some(others)
+    }
+
+    fn cards_for(&self, id: &PodId, pod: &Pod) -> Vec<Card> {
         let only = pod.card.as_ref().or_else(|| pod.ready.as_ref().and_then(|ready| ready.only.as_ref()));
-        self.healthy().into_iter().filter(|card| only.is_none_or(|only| *only == card.uuid)).collect()
+        let mine = |card: &Card| only.is_none_or(|only| *only == card.uuid);
+        let open = |card: &Card| mine(card) && self.occupants(&card.uuid, id).is_some();
+        self.healthy().into_iter().filter(open).collect()
     }
 
     pub(super) fn serve_queues(&mut self) {
-        for queue in self.queues() {
-            for id in queue {
-                let pod = self.pods[&id].clone();
-                let cards = self.cards_for(&pod);
-                if cards.is_empty() {
-                    continue;
-                }
-                let limits = pod.spec.limits();
-                let mut fitting: Vec<_> = cards
-                    .iter()
-                    .map(|card| (self.free(&card.uuid), card))
-                    .filter(|(free, _)| fits(limits, *free))
-                    .map(|(free, card)| {
-                        (free.0 + free.1, card.index, self.place(&card.uuid), card.uuid.clone())
-                    })
-                    .collect();
-                fitting.sort();
-                let Some((.., card)) = fitting.into_iter().next() else {
-                    self.make_room(&id, limits, &cards);
-                    break;
-                };
-                self.grant(&id, card, limits);
-            }
+        if self.unseen {
+            return;
         }
+        for place in 0..self.queues().len() {
+            // With its grant an occupant can be told to go, so those before it count again.
+            while self.serve_the_next(place) {}
+        }
+    }
+
+    /// Grants a card to the next in a queue; false when nobody is next or it doesn't fit.
+    fn serve_the_next(&mut self, place: usize) -> bool {
+        for id in self.queues().swap_remove(place) {
+            let pod = self.pods[&id].clone();
+            let cards = self.cards_for(&id, &pod);
+            if cards.is_empty() {
+                continue;
+            }
+            let limits = pod.spec.limits();
+            let mut fitting: Vec<_> = cards
+                .iter()
+                .filter(|card| self.occupants(&card.uuid, &id).is_some_and(|pods| pods.is_empty()))
+                .map(|card| (self.free(&card.uuid), card))
+                .filter(|(free, _)| fits(limits, *free))
+                .map(|(free, card)| (free.0 + free.1, card.index, self.place(&card.uuid), card.uuid.clone()))
+                .collect();
+            fitting.sort();
+            let Some((.., card)) = fitting.into_iter().next() else {
+                self.make_room(&id, limits, &cards);
+                return false;
+            };
+            self.grant(&id, card, limits);
+            return true;
+        }
+        false
     }
 
     fn grant(&mut self, id: &PodId, card: CardUuid, limits: Limits) {
@@ -78,10 +107,14 @@ impl Naive {
     }
 
     fn make_room(&mut self, id: &PodId, limits: Limits, cards: &[Card]) {
-        if cards.iter().any(|card| fits(limits, self.soon_free(&card.uuid))) {
+        let coming = |card: &Card| {
+            let in_the_way = self.leases_in_the_way(&card.uuid, id);
+            fits(limits, self.soon_free(&card.uuid)) && in_the_way.iter().all(|lease| self.is_going(lease))
+        };
+        if cards.iter().any(coming) {
             return;
         }
-        let sets = cards.iter().flat_map(|card| self.sets_that_make_room(limits, &card.uuid));
+        let sets = cards.iter().flat_map(|card| self.sets_that_make_room(id, limits, &card.uuid));
         let Some((.., leases)) = sets.min() else { return };
         for victim in self.by_lease(|lease| leases.contains(&lease.id)) {
             let lease = self.pods[&victim].lease.clone().unwrap();
@@ -110,7 +143,15 @@ impl Naive {
     }
 
     /// All sets of eligible pods of the card that would make room, with what is minded about each.
-    fn sets_that_make_room(&self, limits: Limits, card: &CardUuid) -> Vec<(usize, usize, Vec<LeaseId>)> {
+    fn sets_that_make_room(
+        &self,
+        id: &PodId,
+        limits: Limits,
+        card: &CardUuid,
+    ) -> Vec<(usize, usize, Vec<LeaseId>)> {
+        let in_the_way = self.leases_in_the_way(card, id);
+        let must_go = in_the_way.iter().filter(|lease| !self.is_going(lease)).map(|lease| lease.id);
+        let must_go: Vec<LeaseId> = must_go.collect();
         let eligible = self.by_lease(|lease| {
             lease.card == *card && lease.told.is_none() && (self.time_up(lease) || self.idle_up(lease))
         });
@@ -120,7 +161,8 @@ impl Naive {
             let set: Vec<_> = (0..).zip(&leases).filter(|(bit, _)| bits & (1 << bit) != 0).collect();
             let room =
                 set.iter().fold(self.soon_free(card), |room, (_, lease)| plus(room, limits_of(lease.limits)));
-            if fits(limits, room) {
+            let all_go = must_go.iter().all(|id| set.iter().any(|(_, lease)| lease.id == *id));
+            if all_go && fits(limits, room) {
                 let busy = set.iter().filter(|(_, lease)| lease.idle_since.is_none()).count();
                 sets.push((set.len(), busy, set.iter().map(|(_, lease)| lease.id).collect()));
             }

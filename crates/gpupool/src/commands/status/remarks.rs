@@ -1,4 +1,5 @@
-//! What stands below the table: processes that are not held to their limits, memory that no ledger counts.
+//! What stands below the table: processes that are not held to their limits, memory that no ledger counts, cards that are
+//! held back.
 
 use std::fmt::Write as _;
 
@@ -21,6 +22,11 @@ pub(super) fn lines(status: &Status) -> String {
         let unaccounted = pod.hold.unaccounted_bytes.filter(|bytes| *bytes > WORTH_A_LINE);
         if let Some(bytes) = unaccounted.filter(|_| pod.hold.not_held.is_empty()) {
             line(&mut text, &format!("{}: {} MiB are not counted by its ledger", pod.name, bytes >> 20));
+        }
+    }
+    for card in &status.cards {
+        for reason in &card.held_back {
+            line(&mut text, &format!("card {} is held back: {reason}", card.index));
         }
     }
     for stranger in &status.strangers {
