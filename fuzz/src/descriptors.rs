@@ -7,6 +7,7 @@ use std::io::{ErrorKind, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Once;
 use std::time::Duration;
 
 use gpupool_agent::fuzzing;
@@ -36,6 +37,13 @@ const LINGERS: Duration = Duration::from_hours(1);
 /// # Panics
 /// Where it takes one, keeps one open, or takes more memory than it may.
 pub fn descriptors(data: &[u8]) {
+    // What the first runtime of a process opens stays open.
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let (ours, agents) = pair(SocketType::SEQPACKET);
+        drop(ours);
+        fuzzing::receive(agents);
+    });
     let mut choices = Choices::new(data);
     let before = (open_descriptors(), resident_bytes());
     // Their other ends: they read nothing, and are there until all is closed.

@@ -10,8 +10,9 @@
 //! This room knows the decoders' public faces and, where a crate has none for what it decodes, its hidden module
 //! `fuzzing`. Nothing uses this room.
 
-mod code;
 mod descriptors;
+
+mod code;
 mod dumps;
 mod frames;
 mod journal;

@@ -81,9 +81,8 @@ pub(crate) struct Args {
     /// without this it is reported, and nobody else is granted its card
     #[arg(long)]
     evict_unaccounted: bool,
-    /// Lets descriptors arrive on the socket, as kernels before Linux 6.16 do: for tests of what follows
-    #[arg(long, hide = true)]
-    descriptors_arrive: bool,
+    #[command(flatten)]
+    socket_tests: SocketTestArgs,
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
     cluster: cluster::Args,
@@ -99,6 +98,15 @@ struct MetricsArgs {
     /// Leave out what each pod uses of its card: for machines where NVIDIA's exporter says it
     #[arg(long)]
     no_device_metrics: bool,
+}
+
+/// What tests ask of the socket.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct SocketTestArgs {
+    /// Lets descriptors arrive on the socket, as kernels before Linux 6.16 do
+    #[arg(long, hide = true)]
+    descriptors_arrive: bool,
 }
 
 /// `--policy`.
@@ -144,7 +152,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         metrics: args.metrics.metrics_address,
         device_metrics: !args.metrics.no_device_metrics,
         node: args.node_name.unwrap_or_else(host_name),
-        descriptors: if args.descriptors_arrive {
+        descriptors: if args.socket_tests.descriptors_arrive {
             PassedDescriptors::MayArrive
         } else {
             PassedDescriptors::Refused
