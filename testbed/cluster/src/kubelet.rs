@@ -10,6 +10,9 @@ use crate::containerd::SOCKET;
 /// The kubelet's port.
 pub(crate) const PORT: u16 = 10250;
 
+/// Where the kubelet looks for manifests of static pods.
+pub(crate) const STATIC_PODS: &str = "/var/lib/kubelet/static-pods";
+
 /// What the kubelet wants of the machine. It would set these for the whole machine; a node shows it files
 /// with these values in their place, and it changes nothing.
 pub(crate) const TUNABLES: &[(&str, &str)] = &[
@@ -51,6 +54,7 @@ pub(crate) fn configuration(settings: &KubeletSettings<'_>) -> String {
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": settings.control_group,
+        "staticPodPath": STATIC_PODS,
         // The machine may still be on version 1, which this kubelet otherwise refuses.
         "failCgroupV1": false,
         "failSwapOn": false,

@@ -19,6 +19,7 @@ fn pods_of_a_pool_take_turns_through_restarts_of_agent_and_kubelet_and_are_told_
     a_program_takes_a_card(&scene);
     forged::a_live_pod_keeps_its_first_limits_whatever_is_written_on_it(&scene);
     forged::an_object_under_another_pods_id_changes_and_ends_nothing(&scene);
+    forged::a_static_pod_shares_and_no_other_object_passes_for_it(&scene);
     who_finds_no_room_waits_and_reads_its_place(&scene);
     an_agent_that_starts_again_knows_everybody(&mut scene);
     a_pod_whose_time_is_up_makes_room_and_both_are_told(&scene);

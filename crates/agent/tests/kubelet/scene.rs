@@ -109,30 +109,7 @@ impl Scene {
 
     /// The same with a container that runs this.
     pub(crate) fn create_with(&self, command: &[&str], name: &str, policy: &str, request: u32, limit: u32) {
-        let resources = json!({
-            "cpu": "1", "memory": "1Gi",
-            "alibabacloud.com/gpu-core.percentage": request,
-            "alibabacloud.com/gpu-memory.percentage": request,
-        });
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "labels": {
-                    "alibabacloud.com/gpu-share-policy": policy, "alibabacloud.com/compute-class": "gpu-hpn",
-                },
-                "annotations": {
-                    "gpupool.io/gpu-core.limit": limit.to_string(),
-                    "gpupool.io/gpu-memory.limit": limit.to_string(),
-                },
-            },
-            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
-                "name": "demo", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
-                "command": command,
-                "resources": {"requests": resources, "limits": resources},
-            }]},
-        });
-        self.cluster.apply(&pod.to_string()).unwrap();
+        self.cluster.apply(&manifest(command, name, policy, request, limit).to_string()).unwrap();
     }
 
     /// Creates a pod that asks for a whole card.
@@ -222,6 +199,33 @@ impl Scene {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
+}
+
+/// A pod as the admission webhook leaves it.
+pub(crate) fn manifest(command: &[&str], name: &str, policy: &str, request: u32, limit: u32) -> Value {
+    let resources = json!({
+        "cpu": "1", "memory": "1Gi",
+        "alibabacloud.com/gpu-core.percentage": request,
+        "alibabacloud.com/gpu-memory.percentage": request,
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "alibabacloud.com/gpu-share-policy": policy, "alibabacloud.com/compute-class": "gpu-hpn",
+            },
+            "annotations": {
+                "gpupool.io/gpu-core.limit": limit.to_string(),
+                "gpupool.io/gpu-memory.limit": limit.to_string(),
+            },
+        },
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{
+            "name": "demo", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+            "command": command,
+            "resources": {"requests": resources, "limits": resources},
+        }]},
+    })
 }
 
 fn log(cluster: &Cluster) -> PathBuf {
