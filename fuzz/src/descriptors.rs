@@ -55,7 +55,9 @@ pub fn descriptors(data: &[u8]) {
         let packet = packet(&mut choices);
         let copies = [0, 0, 1, 2, MOST][choices.below(5)].min(MOST_IN_ALL - sent);
         sent += copies;
-        send(&ours, &packet, copies, &any_kind(&mut choices, &mut peers));
+        // One that is not sent is not made: it would be this thread that closes it.
+        let descriptor = (copies > 0).then(|| any_kind(&mut choices, &mut peers));
+        send(&ours, &packet, descriptor.as_ref(), copies);
         still_taken = still_taken && is_taken(&packet, copies);
         if still_taken {
             taken.push(packet);
@@ -75,7 +77,7 @@ fn any_kind(choices: &mut Choices<'_>, peers: &mut Vec<OwnedFd>) -> OwnedFd {
         1 => {
             // In the queue of another socket: closing that one closes it.
             let (outer, inner) = pair(SocketType::DGRAM);
-            send(&outer, b"x", 1, &lingering(peers));
+            send(&outer, b"x", Some(&lingering(peers)), 1);
             peers.push(outer);
             inner
         }
@@ -125,8 +127,8 @@ fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap_or_else(never)
 }
 
-fn send(socket: &OwnedFd, packet: &[u8], copies: usize, descriptor: &OwnedFd) {
-    let list = vec![descriptor.as_fd(); copies];
+fn send(socket: &OwnedFd, packet: &[u8], descriptor: Option<&OwnedFd>, copies: usize) {
+    let list: Vec<_> = descriptor.iter().flat_map(|one| vec![one.as_fd(); copies]).collect();
     let mut room = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut room);
     if !list.is_empty() {
