@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
 use crate::node::Node;
-use crate::passed::{self, MOST, Passed, kernel_can_refuse, kinds, lingering, pass};
+use crate::passed::{self, KINDS, MOST, Passed, Peers, kernel_can_refuse, lingering_long, pass};
 use crate::program::{Answer, Program};
 
 /// Lets descriptors arrive as on an older kernel.
@@ -24,7 +24,7 @@ fn the_kernel_refuses_descriptors_for_the_agent_before_it_has_even_accepted() {
     }
     let node = Node::start(&[]);
     node.register("a", "50");
-    let passed = lingering(Duration::from_hours(1));
+    let passed = passed::lingering_long();
     node.freeze();
     let mut program = Program::connect(&node.socket());
     let hello = Hello::fresh(NO_CARD);
@@ -42,10 +42,12 @@ fn a_packet_with_a_descriptor_ends_its_connection_and_no_other() {
     let node = Node::start(ARRIVE);
     node.register("a", "50");
     let mut other = Program::welcomed(&node.socket());
-    for passed in kinds(node.folder()) {
+    for (kind, make) in KINDS {
         let mut program = Program::connect(&node.socket());
-        pass(&program, Hello::fresh(NO_CARD).as_bytes(), &passed, 1, 1);
-        assert_eq!(program.next(), Answer::HungUp, "{}", passed.kind);
+        node.freeze();
+        let _peers = pass(&program, Hello::fresh(NO_CARD).as_bytes(), make, 1, 1);
+        node.thaw();
+        assert_eq!(program.next(), Answer::HungUp, "{kind}");
     }
     other.acquire();
     other.granted();
@@ -56,22 +58,18 @@ fn what_strangers_pass_is_closed_and_holds_up_nobody() {
     for options in [&[][..], ARRIVE] {
         let node = Node::start(options);
         node.register("a", "50");
-        let kinds = kinds(node.folder());
         node.status();
         let before = node.descriptors();
         let control = node.slowest_answer(50);
-        for passed in &kinds {
-            println!("{options:?}, {}", passed.kind);
-            beside_hello(&node, passed);
-            unread(&node, passed);
-            over_the_limit(&node, passed);
+        let mut peers = Peers::new();
+        for (kind, make) in KINDS {
+            println!("{options:?}, {kind}");
+            for attack in [beside_hello, unread, over_the_limit] {
+                peers.extend(attack(&node, make));
+            }
             let slowest = node.slowest_answer(50);
             let limit = Duration::from_millis(100) + 10 * control;
-            assert!(
-                slowest < limit,
-                "{slowest:?} with {options:?} and a {}; {control:?} before",
-                passed.kind
-            );
+            assert!(slowest < limit, "{slowest:?} with {options:?} and a {kind}; {control:?} before");
         }
         node.wait_for("everything to be closed", || node.descriptors() <= before);
         assert!(matches!(Program::connect(&node.socket()).hello(), Answer::Welcome { .. }));
@@ -79,48 +77,51 @@ fn what_strangers_pass_is_closed_and_holds_up_nobody() {
 }
 
 /// One beside a hello, and as many as fit.
-fn beside_hello(node: &Node, passed: &Passed) {
-    for copies in [1, MOST] {
-        let program = Program::connect(&node.socket());
-        pass(&program, Hello::fresh(NO_CARD).as_bytes(), passed, copies, 1);
-    }
+fn beside_hello(node: &Node, make: fn() -> Passed) -> Peers {
+    node.freeze();
+    let programs = [1, MOST].map(|copies| (Program::connect(&node.socket()), copies));
+    let hello = Hello::fresh(NO_CARD);
+    let pass = |(program, copies): &(Program, usize)| pass(program, hello.as_bytes(), make, *copies, 1);
+    let peers = programs.iter().flat_map(pass).collect();
+    node.thaw();
+    peers
 }
 
 /// Packets that still lie unread when the agent hangs up, because of what came before them.
-fn unread(node: &Node, passed: &Passed) {
+fn unread(node: &Node, make: fn() -> Passed) -> Peers {
     let mut program = Program::connect(&node.socket());
     node.freeze();
     program.send(b"rubbish", None);
-    pass(&program, Acquire::new(NO_CARD).as_bytes(), passed, MOST, 4);
+    let peers = pass(&program, Acquire::new(NO_CARD).as_bytes(), make, MOST, 4);
     node.thaw();
     assert_eq!(program.next(), Answer::HungUp);
+    peers
 }
 
 /// Connections that are not taken in any more, with packets that came before the agent had accepted them.
-fn over_the_limit(node: &Node, passed: &Passed) {
+fn over_the_limit(node: &Node, make: fn() -> Passed) -> Peers {
     node.freeze();
     let mut programs: Vec<Program> = (0..64).map(|_| Program::connect(&node.socket())).collect();
-    for program in &programs {
-        pass(program, Hello::fresh(NO_CARD).as_bytes(), passed, 2, 2);
-    }
+    let hello = Hello::fresh(NO_CARD);
+    let peers = programs.iter().flat_map(|program| pass(program, hello.as_bytes(), make, 2, 2)).collect();
     node.thaw();
     for program in &mut programs[8..] {
         assert_eq!(program.next(), Answer::HungUp);
     }
+    peers
 }
 
 #[test]
 fn an_agent_ends_at_once_whatever_lies_in_its_sockets() {
     for options in [&[][..], ARRIVE] {
         let mut node = Node::start(options);
-        let passed = lingering(Duration::from_hours(1));
         let programs: Vec<Program> = (0..4).map(|_| Program::connect(&node.socket())).collect();
         node.status();
         node.freeze();
         let unaccepted = Program::connect(&node.socket());
-        for program in programs.iter().chain([&unaccepted]) {
-            pass(program, b"anything", &passed, 1, 2);
-        }
+        let all = programs.iter().chain([&unaccepted]);
+        let _peers: Peers =
+            all.flat_map(|program| pass(program, b"anything", lingering_long, 1, 2)).collect();
         node.terminate();
         node.thaw();
         node.wait_for_end();

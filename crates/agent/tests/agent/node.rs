@@ -36,10 +36,6 @@ impl Node {
         Self { agent: start(folder.path(), &options), options, folder }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("agent.sock")
     }

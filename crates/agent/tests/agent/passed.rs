@@ -4,11 +4,12 @@ use std::io::{ErrorKind, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, MemfdFlags, Mode, OFlags};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 
 use crate::program::Program;
 
@@ -17,48 +18,66 @@ pub(crate) const MOST: usize = 253;
 
 /// A descriptor to pass, with what keeps it as it is.
 pub(crate) struct Passed {
-    pub(crate) kind: &'static str,
     /// Goes first: without it nothing is left to wait for.
-    #[allow(dead_code, reason = "it is there, and reads nothing")]
     peer: Option<TcpStream>,
     pub(crate) descriptor: OwnedFd,
 }
 
-/// One of each kind. `folder` is for the FIFO.
-pub(crate) fn kinds(folder: &Path) -> Vec<Passed> {
-    let plain = |kind, descriptor| Passed { kind, descriptor, peer: None };
-    let fifo = folder.join("fifo");
-    if !fifo.exists() {
-        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    }
-    let fifo = rustix::fs::open(&fifo, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let memory = rustix::fs::memfd_create("passed", MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&memory, 1 << 20).unwrap();
-    let nested = rustix::net::socketpair(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::SEQPACKET,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    );
-    let (inner, outer) = nested.unwrap();
-    // A socket in whose queue another descriptor lies: closing one closes the other.
-    let lingering = lingering(Duration::from_hours(1));
-    assert!(send(inner.as_fd(), b"x", &[lingering.descriptor.as_fd()]).is_ok());
-    vec![
-        self::lingering(Duration::from_hours(1)),
-        plain("FIFO", fifo),
-        plain("memory", memory),
-        Passed { kind: "socket with a lingering one in its queue", descriptor: outer, peer: lingering.peer },
-    ]
+/// A kind of descriptor, and how one is made.
+pub(crate) type Kind = (&'static str, fn() -> Passed);
+
+/// All kinds.
+pub(crate) const KINDS: [Kind; 4] = [
+    ("lingering socket", lingering_long),
+    ("FIFO", fifo),
+    ("memory", memory),
+    ("socket with a lingering one in its queue", nested),
+];
+
+/// A socket that lingers for longer than any test.
+pub(crate) fn lingering_long() -> Passed {
+    lingering(Duration::from_hours(1))
+}
+
+/// A socket that lingers for much longer than the agent may take to answer, and that a test can wait for.
+pub(crate) fn lingering_briefly() -> Passed {
+    lingering(Duration::from_secs(2))
+}
+
+fn fifo() -> Passed {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let descriptor = rustix::fs::open(&fifo, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    Passed { peer: None, descriptor }
+}
+
+fn memory() -> Passed {
+    let descriptor = rustix::fs::memfd_create("passed", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&descriptor, 1 << 20).unwrap();
+    Passed { peer: None, descriptor }
+}
+
+/// Closing the socket closes what lies in its queue.
+fn nested() -> Passed {
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (inner, descriptor) = pair.unwrap();
+    let Passed { peer, descriptor: lingering } = lingering_long();
+    assert!(send(inner.as_fd(), b"x", &[lingering.as_fd()]).is_ok());
+    Passed { peer, descriptor }
 }
 
 /// A TCP socket whose close waits so long for a peer that reads nothing.
 pub(crate) fn lingering(time: Duration) -> Passed {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // Little room, so that it is full soon; connections have the listener's.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 12).unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1 << 12).unwrap();
     let (peer, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let chunk = vec![0; 1 << 16];
+    let chunk = [0; 1 << 12];
     let full = loop {
         if let Err(failure) = socket.write(&chunk) {
             break failure;
@@ -68,7 +87,7 @@ pub(crate) fn lingering(time: Duration) -> Passed {
     // It waits also where it does not block.
     socket.set_nonblocking(false).unwrap();
     rustix::net::sockopt::set_socket_linger(&socket, Some(time)).unwrap();
-    Passed { kind: "lingering socket", descriptor: socket.into(), peer: Some(peer) }
+    Passed { descriptor: socket.into(), peer: Some(peer) }
 }
 
 /// Sends a packet with descriptors.
@@ -96,19 +115,36 @@ pub(crate) fn kernel_can_refuse() -> bool {
     answer == 0
 }
 
-/// Passes what is given on a connection: so many copies in each of so many packets. The program keeps none.
-pub(crate) fn pass(program: &Program, packet: &[u8], passed: &Passed, copies: usize, packets: usize) {
+/// What an attack leaves open at its own end: without it nothing would linger.
+pub(crate) type Peers = Vec<TcpStream>;
+
+/// Makes a descriptor and passes it on a connection: so many copies in each of so many packets. Where any of them is on
+/// its way, the sender keeps none, so whoever drops the packets closes it. The agent must not run meanwhile.
+pub(crate) fn pass(
+    program: &Program,
+    packet: &[u8],
+    make: fn() -> Passed,
+    copies: usize,
+    packets: usize,
+) -> Peers {
+    let passed = make();
     let list = vec![passed.descriptor.as_fd(); copies];
-    for _ in 0..packets {
-        // Refused where the kernel can; not taken any more where the agent has hung up or reads nothing.
-        let _ = send(program.socket(), packet, &list);
+    // Refused where the kernel can; not taken any more where the agent has hung up or reads nothing.
+    let sent = (0..packets).filter(|_| send(program.socket(), packet, &list).is_ok()).count();
+    let Passed { peer, descriptor } = passed;
+    if sent == 0 {
+        // It is closed right here, and must not wait.
+        drop(peer);
+        return Peers::new();
     }
+    drop(descriptor);
+    peer.into_iter().collect()
 }
 
 #[test]
 fn closing_a_lingering_socket_takes_as_long_as_its_owner_chose() {
     let lingers = Duration::from_millis(600);
-    let Passed { descriptor, peer: _peer, .. } = lingering(lingers);
+    let Passed { descriptor, peer: _peer } = lingering(lingers);
     let begin = Instant::now();
     std::thread::spawn(move || drop(descriptor)).join().unwrap();
     assert!(begin.elapsed() >= lingers, "it closed at once: none of these tests means anything");
