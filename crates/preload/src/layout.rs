@@ -1,6 +1,6 @@
 //! The folder beside the library in which there is something to preload for every kind of program.
 //!
-//! The loader puts its platform's name in the place of [`PLATFORM`]: glibc says `x86_64` in 64-bit programs, and up to
+//! The loader puts its platform's name in the place of `$PLATFORM`: glibc says `x86_64` in 64-bit programs, and up to
 //! its version 2.36 `haswell` or `xeon_phi` on such processors; in 32-bit programs it says `i686` or an older one.
 
 use std::fs;
