@@ -90,6 +90,8 @@ pub(crate) struct PoolTask {
     stops: Stops,
     check: usage_audit::Check,
     presence: Presence,
+    /// When a look at the cards is due that somebody has asked for.
+    look_due: Option<Timestamp>,
     /// What was said of cards that are held back: card, why, and whose processes.
     held_back_said: BTreeSet<(u32, WhyHeldBack, Option<String>)>,
     reports: Reports,
@@ -118,6 +120,7 @@ impl PoolTask {
             stops: Stops::default(),
             check: usage_audit::Check::default(),
             presence: Presence::default(),
+            look_due: None,
             held_back_said: BTreeSet::new(),
             reports: Reports::default(),
             outbox: Outbox::default(),
@@ -208,14 +211,15 @@ impl PoolTask {
             self.every_second(now);
         }
         self.continue_stops(now);
+        self.send_for_looks(now);
         self.finish();
     }
 
     /// How long until [`Self::tick`] must be called at the latest, in milliseconds: a second, or less.
     pub(crate) fn patience(&self) -> u64 {
         let now = self.now();
-        let deadlines = self.pool.next_deadline().into_iter().chain(self.stops.next_deadline());
-        deadlines.map(|deadline| (deadline - now).0).fold(1000, u64::min)
+        let deadlines = [self.pool.next_deadline(), self.stops.next_deadline(), self.look_due];
+        deadlines.into_iter().flatten().map(|deadline| (deadline - now).0).fold(1000, u64::min)
     }
 
     /// Before the agent goes: the journal as short as it can be.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{CardUuid, Event, LeaseId, LeaseView, Occupants, PodId};
+use gpupool_core::pool::{CardUuid, Event, LeaseId, LeaseView, Millis, Occupants, PodId, Timestamp};
 use rustix::process::Signal;
 use tracing::info;
 
@@ -16,6 +16,9 @@ use crate::admin_api::{HeldBackStatus, WhyHeldBack};
 use crate::peer::PeerError;
 use crate::registry::CardUse;
 use crate::usage_audit::observe::{Observation, Sighting};
+
+/// How soon a look begins that was asked for.
+const LOOK_WITHIN: Millis = Millis(2);
 
 impl PoolTask {
     /// Takes in who is on the cards, and what follows for leases and grants.
@@ -92,8 +95,23 @@ impl PoolTask {
 
     /// A living process says that the pod's card is needed no more: only a look that begins now can show it.
     pub(super) fn must_be_seen_to_leave(&mut self, pod: &PodId) {
-        let request = self.environment.looks.ask();
+        let request = self.environment.looks.next();
         self.presence.claimed(pod, request);
+        self.look_soon();
+    }
+
+    /// Asks for a look. It waits a moment: a program that gives its card back often takes it again at once, and is not
+    /// disturbed then.
+    fn look_soon(&mut self) {
+        let due = self.now() + LOOK_WITHIN;
+        self.look_due.get_or_insert(due);
+    }
+
+    /// Sends for the look that was asked for.
+    pub(super) fn send_for_looks(&mut self, now: Timestamp) {
+        if self.look_due.take_if(|due| *due <= now).is_some() {
+            self.environment.looks.send();
+        }
     }
 
     /// Ends the lease of a pod that no process of it uses, by its own word and by NVML's; where NVML does not say so yet,
@@ -103,7 +121,7 @@ impl PoolTask {
         if self.presence.has_left(pod, &card) {
             self.end_lease(pod, lease);
         } else {
-            self.environment.looks.ask();
+            self.look_soon();
         }
     }
 

@@ -27,10 +27,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How much of the time looks that are asked for can take at most: one in so long, whoever makes the agent ask.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// How long a look that is asked for waits: a program that gives its card back often takes it again at once, and is not
-/// disturbed then.
-const SETTLES_WITHIN: Duration = Duration::from_millis(2);
-
 /// How often the ledgers are read before NVML answers, and again afterwards.
 const READS: usize = 4;
 
@@ -105,12 +101,17 @@ impl LookRequests {
         (Self { last: 0, sender }, requests)
     }
 
-    /// Asks for a look that begins from now on. Its [`Observation::answers`] is at least the number given back.
-    pub(crate) fn ask(&mut self) -> u64 {
+    /// The number of the next request. Whoever is told it waits for an [`Observation::answers`] of at least as much, that
+    /// is for a look that begins after this was asked.
+    pub(crate) fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Sends the next request.
+    pub(crate) fn send(&mut self) {
         self.last += 1;
         // An observer that has ended looks no more, and what has not been seen is not granted.
         let _ = self.sender.send(self.last);
-        self.last
     }
 }
 
@@ -153,8 +154,7 @@ impl Observer {
                 match requests.recv_timeout(next_regular.saturating_duration_since(Instant::now())) {
                     Ok(request) => {
                         answers = request;
-                        let pause = BETWEEN_LOOKS.saturating_sub(begin.elapsed());
-                        std::thread::sleep(pause.max(SETTLES_WITHIN));
+                        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begin.elapsed()));
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(PERIOD),

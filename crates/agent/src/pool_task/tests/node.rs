@@ -82,8 +82,9 @@ impl Node {
         self.task.handle(AgentEvent::Looked(observation));
     }
 
-    /// The observer does what it was asked to.
+    /// The observer does what it was asked to, a moment later.
     pub(super) fn look_if_asked(&mut self) {
+        self.wait(2);
         if let (observation, true) = self.machine.look(None) {
             self.show(Observation { regular: None, ..observation });
         }
