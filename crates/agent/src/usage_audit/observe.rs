@@ -27,6 +27,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How much of the time looks that are asked for can take at most: one in so long, whoever makes the agent ask.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
+/// How long a look that is asked for waits: a program that gives its card back often takes it again at once, and is not
+/// disturbed then.
+const SETTLES_WITHIN: Duration = Duration::from_millis(2);
+
 /// How often the ledgers are read before NVML answers, and again afterwards.
 const READS: usize = 4;
 
@@ -149,7 +153,8 @@ impl Observer {
                 match requests.recv_timeout(next_regular.saturating_duration_since(Instant::now())) {
                     Ok(request) => {
                         answers = request;
-                        std::thread::sleep(BETWEEN_LOOKS.saturating_sub(begin.elapsed()));
+                        let pause = BETWEEN_LOOKS.saturating_sub(begin.elapsed());
+                        std::thread::sleep(pause.max(SETTLES_WITHIN));
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(PERIOD),
