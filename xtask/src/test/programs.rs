@@ -19,6 +19,7 @@ const ON_CLUSTERS: &[(&str, &str)] = &[
     ("crates/control", "cluster"),
     ("crates/gpupool", "chart"),
     ("crates/gpupool", "cluster"),
+    ("crates/gpupool", "control_load"),
     ("crates/gpupool", "sharing"),
     ("crates/gpupool", "soak"),
     ("testbed/cluster", "cluster"),
