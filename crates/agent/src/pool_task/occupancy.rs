@@ -14,6 +14,7 @@ use super::publish::share_of;
 use super::{Effect, PoolTask};
 use crate::admin_api::{HeldBackStatus, WhyHeldBack};
 use crate::peer::PeerError;
+use crate::procfs::ProcessKey;
 use crate::registry::CardUse;
 use crate::usage_audit::observe::{Observation, Sighting};
 
@@ -93,10 +94,10 @@ impl PoolTask {
         Some(share_of(self.environment.cards.find(card)?.1.total_memory, lease.limits.memory))
     }
 
-    /// A living process says that the pod's card is needed no more: only a look that begins now can show it.
-    pub(super) fn must_be_seen_to_leave(&mut self, pod: &PodId) {
+    /// A living process says that its pod's card is needed no more: only a look that begins now can show it.
+    pub(super) fn must_be_seen_to_leave(&mut self, key: ProcessKey, pod: &PodId) {
         let request = self.environment.looks.next();
-        self.presence.claimed(pod, request);
+        self.presence.claimed(key, pod, request);
         self.look_soon();
     }
 
@@ -126,7 +127,7 @@ impl PoolTask {
     }
 
     fn end_lease(&mut self, pod: &PodId, lease: LeaseId) {
-        self.presence.forget_claim(pod);
+        self.presence.forget_claims(pod);
         self.apply(&Event::Released { pod: pod.clone(), lease });
     }
 

@@ -68,8 +68,8 @@ pub(super) struct Presence {
     cards: BTreeMap<CardUuid, Seen>,
     /// The last request for a look that was answered.
     answered: u64,
-    /// Pods of which a living process said that it needs its card no more: the request that was made then.
-    claims: BTreeMap<PodId, u64>,
+    /// Processes that said that they need their pod's card no more, and live: the request that was made then.
+    claims: BTreeMap<ProcessKey, (PodId, u64)>,
 }
 
 impl Presence {
@@ -93,28 +93,30 @@ impl Presence {
         self.answered = self.answered.max(request);
     }
 
-    /// A process has ended, and nothing of it is on a card any more.
+    /// A process has ended: nothing of it is on a card any more, whatever it said.
     pub(super) fn forget_process(&mut self, key: ProcessKey) {
+        self.claims.remove(&key);
         for seen in self.cards.values_mut() {
             seen.processes.retain(|process| process.key != key);
         }
     }
 
-    /// A living process of the pod says that it needs its card no more: the look `request` must show it.
-    pub(super) fn claimed(&mut self, pod: &PodId, request: u64) {
-        self.claims.insert(pod.clone(), request);
+    /// A living process says that it needs its pod's card no more: the look `request` must show it.
+    pub(super) fn claimed(&mut self, key: ProcessKey, pod: &PodId, request: u64) {
+        self.claims.insert(key, (pod.clone(), request));
     }
 
     /// The pod's lease is over.
-    pub(super) fn forget_claim(&mut self, pod: &PodId) {
-        self.claims.remove(pod);
+    pub(super) fn forget_claims(&mut self, pod: &PodId) {
+        self.claims.retain(|_, (claimant, _)| claimant != pod);
     }
 
     /// Whether the pod has left the card: it was looked at since the last of its processes said so, and nothing of the
     /// pod is there.
     pub(super) fn has_left(&self, pod: &PodId, card: &CardUuid) -> bool {
-        let claim = self.claims.get(pod).copied().unwrap_or(0);
-        self.is_seen(card) && claim <= self.answered && !self.held(pod, card).is_more_than(0)
+        let mut claims = self.claims.values().filter(|(claimant, _)| claimant == pod);
+        let is_shown = claims.all(|(_, request)| *request <= self.answered);
+        self.is_seen(card) && is_shown && !self.held(pod, card).is_more_than(0)
     }
 
     /// Whether a process is on any card.
@@ -271,11 +273,16 @@ mod tests {
         assert!(!presence.has_left(&pod, &card()), "it is there");
         presence.forget_process(ProcessKey { pid: 1, start: 1 });
         assert!(presence.has_left(&pod, &card()));
-        presence.claimed(&pod, 3);
+        let claimant = ProcessKey { pid: 2, start: 1 };
+        presence.claimed(claimant, &pod, 3);
         presence.answered(2);
         assert!(!presence.has_left(&pod, &card()), "that look began before its word");
         presence.answered(3);
         assert!(presence.has_left(&pod, &card()));
+        presence.claimed(claimant, &pod, 4);
+        assert!(!presence.has_left(&pod, &card()));
+        presence.forget_process(claimant);
+        assert!(presence.has_left(&pod, &card()), "who has ended holds nothing");
         assert!(!presence.has_left(&pod, &"GPU-1".into()), "nobody has looked there");
     }
 }

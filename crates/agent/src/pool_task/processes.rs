@@ -281,7 +281,7 @@ impl PoolTask {
         }
         let pod = process.pod.clone();
         if process.using == CardUse::Holding {
-            self.must_be_seen_to_leave(&pod);
+            self.must_be_seen_to_leave(key, &pod);
         }
         self.record(Record::Process { key, process: Process { using: CardUse::Nothing, ..process } });
         self.settle(&pod);

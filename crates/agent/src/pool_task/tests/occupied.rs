@@ -86,6 +86,32 @@ fn the_end_of_a_process_needs_no_look() {
 }
 
 #[test]
+fn who_gives_its_card_back_and_ends_before_anybody_has_looked_keeps_nobody_waiting() {
+    let (mut node, [first, _, waiting]) = busy();
+    node.release(first);
+    node.end(first);
+    assert_eq!(heard(&node, waiting), Some(Sent::Granted));
+}
+
+#[test]
+fn the_end_of_one_process_makes_no_other_ones_word_true() {
+    let (mut node, [first, _, waiting]) = busy();
+    let run = node.machine.state().processes[&first].parent;
+    let second = node.spawn(ProcessKey { pid: run, start: run.into() });
+    node.hello(second);
+    node.acquire(second);
+    // It has taken memory since the last look.
+    node.take(second, 0, GIBIBYTE);
+    node.release(second);
+    node.end(first);
+    assert_eq!(heard(&node, waiting), None);
+    node.look_if_asked();
+    assert_eq!(heard(&node, waiting), None, "it is still there");
+    node.end(second);
+    assert_eq!(heard(&node, waiting), Some(Sent::Granted));
+}
+
+#[test]
 fn a_lease_goes_on_while_another_process_of_the_pod_is_on_the_card_and_is_told_to_go_for_it() {
     let (mut node, [first, _, waiting]) = busy();
     let run = node.machine.state().processes[&first].parent;
