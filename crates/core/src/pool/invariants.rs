@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Pool;
 use super::config::Policy;
-use super::ident::{CardSlot, LeaseId, PodId};
+use super::ident::{CardSlot, LeaseId};
 use super::load::Load;
 use super::pods::{Lease, PodRecord, StateRecord, Waiting};
 use super::queue::QueueKey;
@@ -154,7 +154,7 @@ impl Pool {
         for slot in self.can_use(record, waiting) {
             let used = self.cards[slot].used.plus(record.spec.limits().into());
             let card = &self.cards[slot].card.uuid;
-            let occupied = self.occupants_but(slot, record).next().is_some();
+            let occupied = self.cards[slot].occupants.others_than(&record.id).next().is_some();
             let has_room = used.within(Load::of_cards(1)) && !occupied;
             must!(!has_room, "`{}` waits, and card {card} has room for it", record.id);
         }
@@ -176,11 +176,7 @@ impl Pool {
     /// Whether nobody occupies the card whom no lease's end can make leave.
     fn can_be_left(&self, card: CardSlot, record: &PodRecord) -> bool {
         let holders: BTreeSet<_> = self.leases_on(card).map(|(pod, _)| &self.pods[pod].id).collect();
-        let strangers = self.cards[card].occupants.strangers;
-        !strangers && self.occupants_but(card, record).all(|pod| holders.contains(pod))
-    }
-
-    fn occupants_but<'a>(&'a self, card: CardSlot, record: &'a PodRecord) -> impl Iterator<Item = &'a PodId> {
-        self.cards[card].occupants.pods.iter().filter(|pod| **pod != record.id)
+        let occupants = &self.cards[card].occupants;
+        !occupants.strangers && occupants.others_than(&record.id).all(|pod| holders.contains(pod))
     }
 }

@@ -89,6 +89,10 @@ impl Pool {
         let (mut occupants, mut cost, mut room) = (Vec::new(), Cost::NOTHING, card.free_soon());
         for (id, slot) in &card.leases {
             let Some(lease) = self.pods[*slot].lease() else { continue };
+            if card.occupants.is_empty() && self.qos.idle_release.is_none() && !self.time_is_up(lease) {
+                // Those granted later have held it for a shorter time still.
+                break;
+            }
             let keeps_out = self.keeps_out(card, *slot, head);
             let candidate = Candidate { load: lease.limits.into(), idle: lease.idle_since.is_some() };
             match self.grounds(lease) {
