@@ -4,6 +4,8 @@
 //! Nothing here knows the pool or decides anything. What the system's own implementations do stands with them
 //! (`journal`, `peer`, `procfs`, `core_limit::meter`).
 
+#[cfg(test)]
+mod living_process;
 mod shared_file;
 mod system;
 
@@ -23,6 +25,9 @@ use crate::procfs::ProcessKey;
 use crate::registry::Record;
 use crate::shared_memory::Inode;
 use crate::usage_audit::observe::{Ledgers, LookRequests};
+
+#[cfg(test)]
+pub(crate) use living_process::LivingProcess;
 
 /// The clock that moments of the pool are read from.
 pub(crate) trait Clock: Debug {

@@ -71,7 +71,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, where nothing may be yet. Descriptors may arrive where the kernel can't refuse them, and where `wanted` says so.
+    /// Listens at `path`, where nothing may be yet. Descriptors may arrive where the kernel can't refuse them, and where
+    /// `wanted` says so.
     pub(crate) fn bind(path: &Path, wanted: PassedDescriptors) -> Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

@@ -335,7 +335,9 @@ impl PoolTask {
             while let Some((pod, lease)) = self.outbox.next_unclaimed() {
                 self.apply(&Event::Released { pod, lease });
             }
-            if !self.tell_who_is_on_the_cards() {
+            // Who has a right to be there changes with leases, and every change of those is a record.
+            let may_differ = self.presence.take_changed() || self.outbox.has_records();
+            if !may_differ || !self.tell_who_is_on_the_cards() {
                 break;
             }
         }

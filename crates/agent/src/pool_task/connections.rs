@@ -203,10 +203,8 @@ impl Connection {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rustix::process::Signal;
-    use tokio::sync::mpsc;
-
     use super::*;
+    use crate::environment::LivingProcess;
 
     #[derive(Debug, Default)]
     struct Socket(AtomicBool);
@@ -225,33 +223,8 @@ mod tests {
         }
     }
 
-    #[derive(Debug)]
-    struct Process(ProcessKey);
-
-    impl ProcessHandle for Process {
-        fn key(&self) -> ProcessKey {
-            self.0
-        }
-
-        fn parent(&self) -> u32 {
-            1
-        }
-
-        fn has_ended(&self) -> bool {
-            false
-        }
-
-        fn signal(&self, _signal: Signal) -> std::io::Result<bool> {
-            Ok(true)
-        }
-
-        fn watch_exit(&self, _exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn add(connections: &mut Connections, pid: u32, pod: &str) -> Option<ConnectionId> {
-        let held = Box::new(Process(ProcessKey { pid, start: 1 }));
+        let held = Box::new(LivingProcess(ProcessKey { pid, start: 1 }));
         connections.add(Arc::new(Socket::default()), 0, held, Some(pod.into())).map(|(id, _)| id)
     }
 
@@ -287,7 +260,7 @@ mod tests {
     fn all_connections_of_a_pod_stand_in_line_by_the_same_turns() {
         let mut connections = Connections::new(10);
         let turns = |connections: &mut Connections, pid, pod: &str| {
-            let held = Box::new(Process(ProcessKey { pid, start: 1 }));
+            let held = Box::new(LivingProcess(ProcessKey { pid, start: 1 }));
             connections.add(Arc::new(Socket::default()), 0, held, Some(pod.into())).unwrap().1
         };
         let first = turns(&mut connections, 1, "a");

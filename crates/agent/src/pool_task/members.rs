@@ -83,41 +83,15 @@ impl Members {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::Signal;
-    use tokio::sync::mpsc;
-
     use super::*;
+    use crate::environment::LivingProcess;
 
     const KEY: ProcessKey = ProcessKey { pid: 7, start: 1 };
 
-    #[derive(Debug)]
-    struct Handle;
-
-    impl ProcessHandle for Handle {
-        fn key(&self) -> ProcessKey {
-            KEY
-        }
-
-        fn parent(&self) -> u32 {
-            1
-        }
-
-        fn has_ended(&self) -> bool {
-            false
-        }
-
-        fn signal(&self, _signal: Signal) -> std::io::Result<bool> {
-            Ok(true)
-        }
-
-        fn watch_exit(&self, _exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
     fn one(connection: Option<ConnectionId>, confirm_by: Option<Timestamp>) -> Members {
         let mut members = Members::default();
-        members.insert(KEY, Member { held: Box::new(Handle), connection, asked: true, confirm_by });
+        members
+            .insert(KEY, Member { held: Box::new(LivingProcess(KEY)), connection, asked: true, confirm_by });
         members
     }
 

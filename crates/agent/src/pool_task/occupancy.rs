@@ -47,14 +47,13 @@ impl PoolTask {
     /// A process that was seen, unless it has ended since.
     fn present_process(&self, sighting: &Sighting) -> Option<Present> {
         let (key, bytes) = (sighting.key, sighting.process.bytes);
-        if let Some(member) = self.registry.process(key) {
-            return Some(Present { key, pod: Some(member.pod.clone()), bytes });
-        }
-        let pod = self.environment.identity.pod_of(key, None).ok();
-        if let Err(PeerError::Gone) = self.environment.processes.hold(key) {
+        let pod = self.pod_of_process(key);
+        // A member's end is heard of by its pidfd.
+        let is_member = self.registry.process(key).is_some();
+        if !is_member && matches!(self.environment.processes.hold(key), Err(PeerError::Gone)) {
             return None;
         }
-        Some(Present { key, pod: pod.filter(|pod| self.registry.pod(pod).is_some()), bytes })
+        Some(Present { key, pod, bytes })
     }
 
     /// Tells the pool who is on the cards without a right to it; true when that was news.

@@ -70,12 +70,15 @@ pub(super) struct Presence {
     answered: u64,
     /// Processes that said that they need their pod's card no more, and live: the request that was made then.
     claims: BTreeMap<ProcessKey, (PodId, u64)>,
+    /// Somebody came or went since this was last asked.
+    changed: bool,
 }
 
 impl Presence {
     /// A look at one card.
     pub(super) fn take_in(&mut self, card: CardUuid, at: Timestamp, processes: Vec<Present>) {
         self.cards.insert(card, Seen { at, old: false, processes });
+        self.changed = true;
     }
 
     /// Forgets looks that are too old to tell anything; true where there were such. Processes that were seen then are
@@ -85,7 +88,13 @@ impl Presence {
         for seen in self.cards.values_mut().filter(|seen| !seen.old && now - seen.at > STALE_AFTER) {
             (seen.old, forgot) = (true, true);
         }
+        self.changed |= forgot;
         forgot
+    }
+
+    /// Whether who is on the cards may be another than when this was last asked.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// All looks that were asked for up to `request` have been taken in.
@@ -97,7 +106,9 @@ impl Presence {
     pub(super) fn forget_process(&mut self, key: ProcessKey) {
         self.claims.remove(&key);
         for seen in self.cards.values_mut() {
+            let before = seen.processes.len();
             seen.processes.retain(|process| process.key != key);
+            self.changed |= seen.processes.len() < before;
         }
     }
 

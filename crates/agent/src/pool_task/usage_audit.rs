@@ -122,11 +122,16 @@ impl PoolTask {
             let past = !counted && sighting.process.bytes.is_some_and(|bytes| bytes > TOLERANCE);
             return if past { Owner::NotHeld(process.pod.clone()) } else { Owner::Held(process.pod.clone()) };
         }
-        match self.environment.identity.pod_of(sighting.key, None) {
-            // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
-            Ok(pod) if self.registry.pod(&pod).is_some() => Owner::NotHeld(pod),
-            _ => Owner::Stranger,
+        self.pod_of_process(sighting.key).map_or(Owner::Stranger, Owner::NotHeld)
+    }
+
+    /// The pod of the pool that a process belongs to, whether or not it has introduced itself.
+    pub(super) fn pod_of_process(&self, key: ProcessKey) -> Option<PodId> {
+        if let Some(process) = self.registry.process(key) {
+            return Some(process.pod.clone());
         }
+        // In a cluster every pod is known by its cgroup, also one that has nothing to do with the pool.
+        self.environment.identity.pod_of(key, None).ok().filter(|pod| self.registry.pod(pod).is_some())
     }
 
     /// Says what was found where whoever runs the node looks, and to the pod's owner; and evicts where that is set.
