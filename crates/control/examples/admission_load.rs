@@ -10,15 +10,16 @@
 #[path = "loopback/answers.rs"]
 mod loopback;
 
+#[path = "../tests/fixtures/api_server.rs"]
+mod api_server;
+
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use gpupool_control::{NamespaceRules, admission};
-use http::{Request, Response};
-use kube::client::Body;
+use http::StatusCode;
 use serde_json::{Value, json};
-use tower_test::mock::pair;
 
 const QUESTIONS: usize = 5_000;
 
@@ -39,31 +40,22 @@ async fn main() {
 
 /// Rules that are followed, in a cluster of one namespace with none.
 fn rules() -> NamespaceRules {
-    let (service, mut requests) = pair::<Request<Body>, Response<Body>>();
-    tokio::spawn(async move {
-        let mut watches = Vec::new();
-        while let Some((request, answer)) = requests.next_request().await {
-            let path = request.uri().path_and_query().unwrap().to_string();
-            if path.contains("watch=true") {
-                watches.push(answer);
-                continue;
-            }
-            let meta = json!({ "resourceVersion": "1" });
-            let list = if path.contains("/limitranges") {
-                json!({ "apiVersion": "v1", "kind": "LimitRangeList", "metadata": meta, "items": [] })
-            } else {
-                json!({
-                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": meta,
-                    "items": [{
-                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-                        "metadata": { "name": "default", "resourceVersion": "1" },
-                    }],
-                })
-            };
-            answer.send_response(Response::new(Body::from(serde_json::to_vec(&list).unwrap())));
-        }
+    let client = api_server::client(|path, _| {
+        let meta = json!({ "resourceVersion": "1" });
+        let list = if path.contains("/limitranges") {
+            json!({ "apiVersion": "v1", "kind": "LimitRangeList", "metadata": meta, "items": [] })
+        } else {
+            json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": meta,
+                "items": [{
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                    "metadata": { "name": "default", "resourceVersion": "1" },
+                }],
+            })
+        };
+        (StatusCode::OK, list)
     });
-    let rules = NamespaceRules::new(kube::Client::new(service, "default"));
+    let rules = NamespaceRules::new(client);
     tokio::spawn(rules.clone().follow());
     rules
 }

@@ -10,16 +10,17 @@
 #[path = "loopback/answers.rs"]
 mod loopback;
 
+#[path = "../tests/fixtures/api_server.rs"]
+mod api_server;
+
 use std::io::{BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use gpupool_control::extender::Extender;
-use http::{Request, Response};
-use kube::client::Body;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tower_test::mock::pair;
 
 const NODES: u32 = 5_000;
 const CARDS: u32 = 16;
@@ -29,26 +30,18 @@ const QUESTIONS: usize = 400;
 #[tokio::main]
 async fn main() {
     let questions = std::env::args().nth(1).map_or(QUESTIONS, |text| text.parse().unwrap());
-    let (service, mut requests) = pair::<Request<Body>, Response<Body>>();
-    tokio::spawn(async move {
-        let mut watches = Vec::new();
-        while let Some((request, answer)) = requests.next_request().await {
-            let path = request.uri().path_and_query().unwrap().to_string();
-            if path.contains("watch=true") {
-                watches.push(answer);
-                continue;
-            }
-            let (kind, items) = if path.contains("/nodes") {
-                ("PartialObjectMetadataList", (0..NODES).map(node).collect())
-            } else {
-                ("PodList", (0..NODES * PODS_A_NODE).map(placed).collect::<Vec<_>>())
-            };
-            let list = json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
-            answer.send_response(Response::new(Body::from(serde_json::to_vec(&list).unwrap())));
-        }
+    let client = api_server::client(|path, _| {
+        let (kind, items) = if path.contains("/nodes") {
+            ("PartialObjectMetadataList", (0..NODES).map(node).collect())
+        } else {
+            ("PodList", (0..NODES * PODS_A_NODE).map(placed).collect::<Vec<_>>())
+        };
+        let list =
+            json!({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "1"}, "items": items});
+        (StatusCode::OK, list)
     });
     let (_leading, leads) = watch::channel(true);
-    let extender = Extender::new(kube::Client::new(service, "default"), leads);
+    let extender = Extender::new(client, leads);
     tokio::spawn(extender.clone().follow());
     let started = Instant::now();
     while !extender.ready() {

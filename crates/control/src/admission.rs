@@ -1,9 +1,10 @@
 //! Admission: what the API server asks before it stores a pod, a pod template or a node.
 //!
 //! The decisions are `gpupool_core::sharing`'s; here objects are taken apart and put together. Nothing is remembered, and
-//! what a namespace allows is the API server's own word, so every replica answers alike. What is not of an object's form lets the object through: where
-//! sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held up. An object that is too
-//! large to be looked at is refused. What is looked at of an object is listed in `partial_object`.
+//! what a namespace allows is the API server's own word, so every replica answers alike. What is not of an object's form
+//! lets the object through: where sharing is concerned Kubernetes refuses it in its own words, and nobody else may be held
+//! up. An object that is too large to be looked at is refused. What is looked at of an object is listed in
+//! `partial_object`.
 
 mod affinity;
 mod nodes;

@@ -51,13 +51,13 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     election.spawn(candidate.run(candidate_stops));
 
     let (policies_in, policies) = watch::channel(None);
-    let mut side_trequests = JoinSet::new();
-    side_trequests.spawn(cluster_policy::follow(client.clone(), policies_in));
+    let mut side_tasks = JoinSet::new();
+    side_tasks.spawn(cluster_policy::follow(client.clone(), policies_in));
     let metrics = Metrics::new();
     let (requests_in, requests) = mpsc::channel(SNAPSHOT_REQUESTS);
     if let Some(page) = config.metrics {
         let (metrics, stop) = (metrics.clone(), stop.clone());
-        side_trequests.spawn(async move {
+        side_tasks.spawn(async move {
             if let Err(failure) = page.serve(metrics, requests_in, stop).await {
                 warn!(%failure, "the metrics page has ended");
             }
@@ -66,22 +66,22 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     let (ready, readiness) = watch::channel(config.serving.is_none());
     if let Some(page) = config.health {
         let stop = stop.clone();
-        side_trequests.spawn(async move {
+        side_tasks.spawn(async move {
             if let Err(failure) = page.serve(readiness, stop).await {
                 warn!(%failure, "the page with this process's health has ended");
             }
         });
     }
     if let Some(pod) = config.pod {
-        side_trequests.spawn(keep_pod_label(Api::default_namespaced(client.clone()), pod, leading.clone()));
+        side_tasks.spawn(keep_pod_label(Api::default_namespaced(client.clone()), pod, leading.clone()));
     }
     let mut servers = JoinSet::new();
     if let Some(serving) = config.serving {
         let (client, leading, stop) = (client.clone(), leading.clone(), stop.clone());
         let extender = Extender::new(client.clone(), leading.clone());
-        side_trequests.spawn(extender.clone().follow());
+        side_tasks.spawn(extender.clone().follow());
         let rules = NamespaceRules::new(client.clone());
-        side_trequests.spawn(rules.clone().follow());
+        side_tasks.spawn(rules.clone().follow());
         let routes = ServedRoutes {
             admission: admission::router(&serving.settings.namespace, rules),
             extender: axum::Router::new().nest("/extender", extender.router()),

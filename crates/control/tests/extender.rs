@@ -2,19 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "fixtures/api_server.rs"]
+mod api_server;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use gpupool_control::extender::Extender;
-use http::{Request, Response, StatusCode};
-use kube::client::Body as KubeBody;
+use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
-use tower_test::mock::pair;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const CORE: &str = "alibabacloud.com/gpu-core.percentage";
@@ -84,26 +85,14 @@ impl Scene {
     }
 
     fn unready(nodes: Vec<Value>, leads: bool) -> Self {
-        let (service, mut requests) = pair::<Request<KubeBody>, Response<KubeBody>>();
         let server = Arc::new(Mutex::new(Server::default()));
         let answers = Arc::clone(&server);
-        tokio::spawn(async move {
-            let mut watches = Vec::new();
-            while let Some((request, answer)) = requests.next_request().await {
-                let (parts, body) = request.into_parts();
-                let path = parts.uri.path_and_query().unwrap().to_string();
-                if path.contains("watch=true") {
-                    watches.push(answer);
-                    continue;
-                }
-                let body = body.collect_bytes().await.unwrap();
-                let (status, value) = reply(&answers, &nodes, &path, &body);
-                let body = KubeBody::from(serde_json::to_vec(&value).unwrap());
-                answer.send_response(Response::builder().status(status).body(body).unwrap());
-            }
+        let client = api_server::client(move |path, body| {
+            let (status, value) = reply(&answers, &nodes, path, body);
+            (StatusCode::from_u16(status).unwrap(), value)
         });
         let (leading, leads) = watch::channel(leads);
-        let extender = Extender::new(kube::Client::new(service, "default"), leads);
+        let extender = Extender::new(client, leads);
         tokio::spawn(extender.clone().follow());
         Self { extender, server, _leading: leading }
     }

@@ -2,17 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "fixtures/api_server.rs"]
+mod api_server;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use gpupool_control::{NamespaceRules, admission};
-use http::{Request, Response, StatusCode};
-use kube::client::Body as KubeBody;
+use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use tower_test::mock::pair;
 
 /// Generous: nothing here measures speed.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -63,22 +64,8 @@ fn range(item: &Value) -> Value {
 
 /// Admission over an API server that answers like this.
 fn admission(server: &Arc<Mutex<Server>>) -> (Router, NamespaceRules) {
-    let (service, mut requests) = pair::<Request<KubeBody>, Response<KubeBody>>();
     let told = Arc::clone(server);
-    tokio::spawn(async move {
-        let mut watches = Vec::new();
-        while let Some((request, answer)) = requests.next_request().await {
-            let path = request.uri().path_and_query().unwrap().to_string();
-            if path.contains("watch=true") {
-                watches.push(answer);
-                continue;
-            }
-            let (status, body) = told.lock().unwrap().answer(&path);
-            let body = KubeBody::from(serde_json::to_vec(&body).unwrap());
-            answer.send_response(Response::builder().status(status).body(body).unwrap());
-        }
-    });
-    let rules = NamespaceRules::new(kube::Client::new(service, "default"));
+    let rules = NamespaceRules::new(api_server::client(move |path, _| told.lock().unwrap().answer(path)));
     (admission::router("gpupool-system", rules.clone()), rules)
 }
 
