@@ -10,6 +10,7 @@ use gpupool_testbed::Kubectl;
 use serde_json::json;
 
 use crate::cards::{Bounds, Limits};
+use crate::manifest;
 
 /// The image with the program.
 pub(crate) const IMAGE: &str = "gpupool.test/hostile:1";
@@ -25,8 +26,8 @@ const BYTES: u64 = 30 << 30;
 pub(crate) struct Hostile {
     kubectl: Kubectl,
     limits: Limits,
-    /// Name and node of each.
-    alive: Vec<(String, String)>,
+    /// Their names.
+    alive: Vec<String>,
     made: usize,
     deeds: BTreeMap<String, u64>,
 }
@@ -46,7 +47,7 @@ impl Hostile {
 
     /// Ends them all and counts what they have done.
     pub(crate) fn end(&mut self) {
-        for (name, _) in std::mem::take(&mut self.alive) {
+        for name in std::mem::take(&mut self.alive) {
             let log = self.kubectl.output(["logs", &name, "--tail=-1"], "").unwrap();
             for line in String::from_utf8_lossy(&log.stdout).lines() {
                 if let Some(deed) = line.strip_prefix("deed ") {
@@ -75,36 +76,10 @@ impl Hostile {
             rng.u16(1..),
             DEEDS.join(" ")
         );
-        let percentages = |value: u32| {
-            json!({
-                "alibabacloud.com/gpu-core.percentage": value.to_string(),
-                "alibabacloud.com/gpu-memory.percentage": value.to_string(),
-            })
-        };
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "labels": {
-                    "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
-                },
-            },
-            "spec": {
-                "schedulingGates": [{"name": "test/counted"}],
-                "terminationGracePeriodSeconds": 1,
-                "nodeSelector": {"kubernetes.io/hostname": node},
-                "containers": [{
-                    "name": "main", "image": IMAGE, "command": ["bash", "-c", program],
-                    "resources": {"requests": percentages(5), "limits": percentages(limit)},
-                }],
-            },
-        });
-        crate::insist(&self.kubectl, &["apply", "-f", "-"], &pod.to_string());
-        let uid = ["get", "pod", &name, "-o", "jsonpath={.metadata.uid}"];
-        let uid = crate::insist(&self.kubectl, &uid, "");
-        self.limits.lock().unwrap().insert(uid, Bounds { name: name.clone(), limit, hostile: true });
-        let ungated = ["patch", "pod", &name, "--type=merge", "-p", r#"{"spec":{"schedulingGates":[]}}"#];
-        crate::insist(&self.kubectl, &ungated, "");
-        self.alive.push((name, node.to_owned()));
+        let mut pod = manifest::sharing_pod(5, limit, IMAGE, &["bash", "-c", &program]);
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        let bounds = Bounds { name: name.clone(), limit, hostile: true };
+        manifest::make(&self.kubectl, &self.limits, pod, bounds);
+        self.alive.push(name);
     }
 }

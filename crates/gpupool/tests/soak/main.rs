@@ -16,6 +16,7 @@ mod answers;
 mod card_holders;
 mod cards;
 mod hostile;
+mod manifest;
 mod pods;
 mod strangers;
 
@@ -107,7 +108,7 @@ fn start(rng: &mut Rng) -> Cluster {
     // Half of the runs end who takes more than its limit; in the others it keeps its card from everybody else.
     let mut arguments = vec!["--grace=2s"];
     arguments.extend(rng.bool().then_some("--evict-unaccounted"));
-    let agent = json!({"durationUnit": "1s", "extraArgs": arguments, "metricsHost": "0.0.0.0"});
+    let agent = json!({"durationUnit": "1s", "extraArgs": arguments});
     let values = json!({"agent": agent, "control": {"metricsHost": "0.0.0.0"}});
     product.install(&mut cluster, &values).unwrap_or_else(|failure| panic!("{failure}"));
     let quick = r#"alibabacloud.com/gpu-share-qos-config={"podMaxDurationMinutes": 10}"#;

@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 use gpupool_testbed::{Kubectl, PUBLISHED_IMAGE};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 use crate::cards::{Bounds, Limits};
-use crate::insist;
+use crate::{insist, manifest};
 
 /// Takes the card for a short while, again and again; a round that was cut short is followed by the next.
 const PROGRAM: &str = "while true; do gpu init retain alloc 100000000 sleep $((RANDOM % 1500 + 200)); \
@@ -42,34 +42,9 @@ impl Pods {
     fn add_with(&mut self, limit: u32) {
         self.made += 1;
         let name = format!("pod-{}", self.made);
-        let percentages = |value: u32| {
-            json!({
-                "alibabacloud.com/gpu-core.percentage": value.to_string(),
-                "alibabacloud.com/gpu-memory.percentage": value.to_string(),
-            })
-        };
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "labels": {
-                    "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
-                },
-            },
-            "spec": {
-                "schedulingGates": [{"name": "test/counted"}],
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{
-                    "name": "main", "image": PUBLISHED_IMAGE, "command": ["bash", "-c", PROGRAM],
-                    "resources": {"requests": percentages(10), "limits": percentages(limit)},
-                }],
-            },
-        });
-        self.insist(&["apply", "-f", "-"], &pod.to_string());
-        let uid = self.insist(&["get", "pod", &name, "-o", "jsonpath={.metadata.uid}"], "");
+        let pod = manifest::sharing_pod(10, limit, PUBLISHED_IMAGE, &["bash", "-c", PROGRAM]);
         let bounds = Bounds { name: name.clone(), limit, hostile: false };
-        self.limits.lock().unwrap().insert(uid.clone(), bounds);
-        self.insist(&["patch", "pod", &name, "--type=merge", "-p", r#"{"spec":{"schedulingGates":[]}}"#], "");
+        let uid = manifest::make(&self.kubectl, &self.limits, pod, bounds);
         self.alive.push(Pod { name, uid });
     }
 

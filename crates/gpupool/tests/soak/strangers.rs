@@ -13,6 +13,8 @@ use fastrand::Rng;
 use gpupool_testbed::{Kubectl, NAMESPACE, PUBLISHED_IMAGE};
 use serde_json::{Value, json};
 
+use crate::manifest::sharing_pod;
+
 /// A pod that no scheduler binds.
 const BAIT: &str = "bait";
 
@@ -172,7 +174,7 @@ fn some_pod(kubectl: &Kubectl) -> Named {
 
 /// A pod that says that it is the mirror of another.
 fn mirror_of(uid: &str) -> Value {
-    let mut pod = sharing_pod("100");
+    let mut pod = sharing_pod(100, 100, PUBLISHED_IMAGE, &["sleep", "1000"]);
     pod["metadata"]["generateName"] = json!("mirror-");
     pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": uid});
     pod["spec"]["nodeName"] = json!("node-1");
@@ -180,26 +182,8 @@ fn mirror_of(uid: &str) -> Value {
 }
 
 fn bait() -> Value {
-    let mut pod = sharing_pod("10");
+    let mut pod = sharing_pod(10, 10, PUBLISHED_IMAGE, &["sleep", "1000"]);
     pod["metadata"]["name"] = json!(BAIT);
     pod["spec"]["schedulerName"] = json!("nobody");
     pod
-}
-
-fn sharing_pod(percent: &str) -> Value {
-    let percentages = json!({
-        "alibabacloud.com/gpu-core.percentage": percent, "alibabacloud.com/gpu-memory.percentage": percent,
-    });
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "labels": {
-                "alibabacloud.com/gpu-share-policy": "share-pool", "alibabacloud.com/compute-class": "gpu-hpn",
-            },
-        },
-        "spec": {"containers": [{
-            "name": "main", "image": PUBLISHED_IMAGE, "command": ["sleep", "1000"],
-            "resources": {"requests": percentages, "limits": percentages},
-        }]},
-    })
 }
