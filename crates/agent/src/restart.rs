@@ -2,9 +2,12 @@
 //!
 //! Only reading: who of the processes still lives, and what has changed about the cards, is found out by the pool's task.
 
-use gpupool_core::pool::{Config, Pool, Refusal, Violation};
+use std::path::{Path, PathBuf};
+
+use gpupool_core::pool::{Action, Change, Config, Event, Pool, Rebuilt, Refusal, Timestamp, Violation};
 use thiserror::Error;
 
+use crate::journal::Unknown;
 use crate::registry::{Record, Registry};
 
 /// Version of the journal's records.
@@ -29,11 +32,25 @@ pub enum RestartError {
     Cards(#[from] Refusal),
     /// Another agent wrote it.
     #[error(
-        "the journal has records of version {found}, this agent writes {VERSION}: stop its pods with the agent that wrote it, then remove it"
+        "the journal has records of version {found}, this agent writes {VERSION}: start the agent that wrote it again; or \
+         stop its pods with that one, then remove the journal"
     )]
     Version {
         /// The journal's version.
         found: u32,
+    },
+    /// A newer agent wrote it.
+    #[error(
+        "line {line} of the journal {path} is a record that this version of gpupool does not know ({why}): start the \
+         version that wrote it again; or, once no program that it tells of uses a card, move the journal away"
+    )]
+    Unknown {
+        /// The journal.
+        path: PathBuf,
+        /// The record's line, from 1.
+        line: usize,
+        /// What cannot be read.
+        why: String,
     },
     /// The pods that still live are shared by another policy.
     #[error(
@@ -50,6 +67,17 @@ pub enum RestartError {
         "the journal's snapshot cannot be used ({0}): move the journal away and stop the programs that still run"
     )]
     Snapshot(#[from] Violation),
+}
+
+/// Why nothing is taken up from a journal in which something is unknown.
+pub(crate) fn refuse(path: &Path, records: &[Record], unknown: Unknown) -> RestartError {
+    let Unknown { line, why } = unknown;
+    match records.first() {
+        Some(Record::Opened { version, .. }) if *version != VERSION => {
+            RestartError::Version { found: *version }
+        }
+        _ => RestartError::Unknown { path: path.to_owned(), line, why },
+    }
 }
 
 /// Replays a journal. One of an earlier boot, or an empty one, gives an empty pool of `config`.
@@ -72,28 +100,58 @@ pub(crate) fn recover(records: Vec<Record>, boot: &str, config: Config) -> Resul
     let Some(Record::Snapshot { pool, pods, processes, first_seen }) = records.next() else {
         return empty(Some("the journal ends before its first snapshot: nothing in it is used".to_owned()));
     };
-    let mut recovered = Recovered {
-        pool: Pool::restore(*pool)?,
-        registry: Registry::new(pods, processes, first_seen),
-        remark: None,
-    };
+    let mut registry = Registry::new(pods, processes, first_seen);
+    let mut past = Past::Written(Rebuilt::new(*pool));
+    let mut remark = None;
     for record in records {
-        if let Err(refusal) = replay(&mut recovered, record) {
-            let pool = &mut recovered.remark;
-            *pool = Some(format!("the journal holds an event that the pool does not accept: {refusal}"));
+        registry.apply(&record);
+        let Record::Step { at, event, change } = record else { continue };
+        if let Some(change) = change {
+            past = past.written(*change);
+            continue;
+        }
+        let (next, outcome) = past.decided(at, event)?;
+        past = next;
+        match outcome {
+            Ok(actions) => actions.iter().for_each(|action| drop(registry.decided(action))),
+            Err(refusal) => {
+                remark = Some(format!("the journal holds an event that the pool does not accept: {refusal}"));
+            }
         }
     }
-    Ok(recovered)
+    Ok(Recovered { pool: past.pool()?, registry, remark })
 }
 
-fn replay(recovered: &mut Recovered, record: Record) -> Result<(), Refusal> {
-    recovered.registry.apply(&record);
-    if let Record::Step { at, event } = record {
-        for action in recovered.pool.step(at, event)? {
-            recovered.registry.decided(&action);
+/// The pool while its journal is read.
+enum Past {
+    /// What came of the last event was written down.
+    Written(Rebuilt),
+    /// It was decided anew: agents before 0.2 wrote down events alone.
+    Decided(Pool),
+}
+
+impl Past {
+    fn pool(self) -> Result<Pool, Violation> {
+        match self {
+            Self::Written(rebuilt) => rebuilt.pool(),
+            Self::Decided(pool) => Ok(pool),
         }
     }
-    Ok(())
+
+    fn written(self, change: Change) -> Self {
+        let mut rebuilt = match self {
+            Self::Written(rebuilt) => rebuilt,
+            Self::Decided(pool) => Rebuilt::new(pool.snapshot()),
+        };
+        rebuilt.apply(change);
+        Self::Written(rebuilt)
+    }
+
+    fn decided(self, at: Timestamp, event: Event) -> Result<(Self, Result<Vec<Action>, Refusal>), Violation> {
+        let mut pool = self.pool()?;
+        let actions = pool.step(at, event);
+        Ok((Self::Decided(pool), actions))
+    }
 }
 
 #[cfg(test)]
@@ -134,9 +192,13 @@ mod tests {
         let spec = PodSpec { core: request, memory: whole.min(request), priority: 0, card: None };
         let process = Process { pod: pod.into(), slot: 0, using: CardUse::Waiting, card: None };
         vec![
-            Record::Step { at: Timestamp(1), event: Event::PodAdded { pod: pod.into(), spec } },
+            Record::Step { at: Timestamp(1), event: Event::PodAdded { pod: pod.into(), spec }, change: None },
             Record::Process { key: ProcessKey { pid, start: 1 }, process },
-            Record::Step { at: Timestamp(2), event: Event::GpuWanted { pod: pod.into(), only: None } },
+            Record::Step {
+                at: Timestamp(2),
+                event: Event::GpuWanted { pod: pod.into(), only: None },
+                change: None,
+            },
         ]
     }
 
