@@ -156,7 +156,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use gpupool_core::pool::{Card, Event, Millis, PodSpec, PodState, Policy, Qos, Timestamp};
+    use gpupool_core::pool::{Card, Event, LeaseId, Millis, PodSpec, PodState, Policy, Qos, Timestamp};
     use gpupool_core::share::{Percent, Share};
 
     use super::*;
@@ -213,6 +213,68 @@ mod tests {
         assert_eq!(recovered.registry.members_using(&"A".into(), CardUse::Holding).len(), 1);
         assert_eq!(recovered.registry.members_using(&"B".into(), CardUse::Waiting).len(), 1);
         assert!(recovered.remark.is_none());
+    }
+
+    /// As an agent of version 0.1 left it, which wrote down events alone: of three pods that ask for 60 % two hold a card.
+    const OF_0_1: &[u8] = include_bytes!("restart/version-0.1.journal");
+
+    #[test]
+    fn what_the_release_before_wrote_is_read() {
+        let content = crate::journal::read::<Record>(OF_0_1);
+        assert_eq!((content.whole, content.unknown), (OF_0_1.len(), None));
+        let Some(Record::Opened { boot, .. }) = content.records.first().cloned() else {
+            panic!("a beginning")
+        };
+        let recovered = recover(content.records, &boot, config()).unwrap();
+        let leases: Vec<_> =
+            recovered.pool.leases().map(|lease| (lease.pod.to_string(), lease.lease)).collect();
+        assert_eq!(leases, [("c".to_owned(), LeaseId(1)), ("b".to_owned(), LeaseId(2))]);
+        assert_eq!(recovered.pool.position(&"a".into()), Some(1));
+        assert_eq!(recovered.registry.members_using(&"c".into(), CardUse::Holding).len(), 1);
+        assert!(recovered.registry.pods().all(|(_, entry)| entry.run.is_some() && entry.ledger.is_some()));
+        assert_eq!(recovered.remark, None);
+    }
+
+    /// The same records as a later agent writes them: with what came of each event.
+    fn with_changes(records: Vec<Record>) -> Vec<Record> {
+        let mut pool = Pool::new(config()).unwrap();
+        let changed = records.into_iter().map(|record| match record {
+            Record::Step { at, event, .. } => {
+                pool.step(at, event.clone()).unwrap();
+                let change = Some(Box::new(pool.last_change(&event)));
+                Record::Step { at, event, change }
+            }
+            other => other,
+        });
+        changed.collect()
+    }
+
+    #[test]
+    fn of_both_kinds_of_steps_in_any_order_comes_the_same_pool() {
+        let mut plain = start();
+        for (number, pod) in (1..).zip(["A", "B", "C", "D"]) {
+            plain.extend(wanted(pod, number));
+        }
+        let expected = recover(plain.clone(), "this boot", config()).unwrap().pool.snapshot();
+        let changed = with_changes(plain.clone());
+        for from in 0..plain.len() {
+            for to in from..plain.len() {
+                let mixed = [&plain[..from], &changed[from..to], &plain[to..]].concat();
+                let recovered = recover(mixed, "this boot", config()).unwrap();
+                assert_eq!(recovered.pool.snapshot(), expected, "{from}..{to}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_journal_is_refused_with_what_to_do_whatever_cannot_be_read_in_it() {
+        let unknown = || Unknown { line: 7, why: "unknown variant `later`".to_owned() };
+        let said = |records: &[Record]| refuse(Path::new("/a/journal"), records, unknown()).to_string();
+        let same = said(&start());
+        assert!(same.starts_with("line 7 of the journal /a/journal is a record"), "{same}");
+        assert!(same.contains("start the version that wrote it again"), "{same}");
+        let other = said(&[Record::Opened { version: 9, boot: "a".into() }]);
+        assert!(other.starts_with("the journal has records of version 9, this agent writes 1"), "{other}");
     }
 
     #[test]

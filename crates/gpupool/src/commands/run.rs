@@ -2,6 +2,7 @@
 //! it and ends with its exit status.
 
 mod command_life;
+mod registration;
 mod signal_actions;
 mod taken_in;
 
@@ -9,11 +10,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use gpupool_agent::admin_api::client::{Client, ClientError};
-use gpupool_agent::admin_api::{RefusalReason, Register, Registered, Reply, Request};
+use gpupool_agent::admin_api::{RefusalReason, Register, Registered, Reply};
 use gpupool_core::share::Share;
 
 use crate::agent_socket::SocketArgs;
@@ -25,12 +24,6 @@ const NO_ROOM: u8 = 75;
 /// Exit codes of shells: the command can't be executed; there is no such command.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-
-/// How long a registration waits for an agent that left its socket behind.
-const AGENT_RETURN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Between two attempts to reach the agent.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of `gpupool run`.
 #[derive(Debug, clap::Args)]
@@ -63,7 +56,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
     // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let registered = match ask_with_retries(&socket, &Request::Register(register))? {
+    let registered = match registration::register(&socket, &register)? {
         Reply::Registered(registered) => registered,
         Reply::Refused(refused) => {
             say(&refused.sentence);
@@ -78,6 +71,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(why) = taken_in::why_not(program, &search_path(&command)) {
         say(&format!("{} is not held to its share: {why}", program.display()));
     }
+    std::thread::spawn(move || registration::keep(&socket, &register));
     match command_life::run_to_end(command)? {
         command_life::CommandEnd::Exited(code) => Ok(code.into()),
         command_life::CommandEnd::Killed(signal) => Ok(signal_actions::die_by(signal)),
@@ -85,27 +79,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             say(&format!("cannot run {}: {failure}", program.display()));
             let missing = failure.kind() == std::io::ErrorKind::NotFound;
             Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
-        }
-    }
-}
-
-/// Asks the agent. One that just went away, and left its socket because it was killed, may be on its way back: for a
-/// few seconds it is tried again. Asking twice registers once.
-fn ask_with_retries(socket: &Path, request: &Request) -> Result<Reply, ClientError> {
-    let deadline = Instant::now() + AGENT_RETURN_TIMEOUT;
-    let mut said = false;
-    loop {
-        let answer = Client::connect(socket).and_then(|mut agent| agent.ask(request));
-        match answer {
-            Err(ClientError::NoAgent { .. } | ClientError::HungUp { .. })
-                if socket.exists() && Instant::now() < deadline =>
-            {
-                if !std::mem::replace(&mut said, true) {
-                    say("the agent went away, waiting for it …");
-                }
-                std::thread::sleep(RETRY_INTERVAL);
-            }
-            other => return other,
         }
     }
 }
