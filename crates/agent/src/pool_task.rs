@@ -80,6 +80,8 @@ pub(crate) struct TaskSettings {
 pub(crate) struct PoolTask {
     settings: TaskSettings,
     environment: Environment,
+    /// When this agent took up what an earlier one left.
+    started: Timestamp,
     pool: Pool,
     registry: Registry,
     /// Set on a node of a cluster.
@@ -110,6 +112,7 @@ impl PoolTask {
         let most_connections = settings.most_connections;
         let mut task = Self {
             settings,
+            started: environment.clock.now(),
             environment,
             pool: recovered.pool,
             registry: recovered.registry,

@@ -24,7 +24,6 @@ const LOOK_WITHIN: Millis = Millis(2);
 impl PoolTask {
     /// Takes in who is on the cards, and what follows for leases and grants.
     pub(super) fn saw(&mut self, observation: &Observation) {
-        let now = self.now();
         let mut cards: BTreeMap<&CardUuid, Vec<Present>> =
             observation.seen.iter().map(|card| (card, Vec::new())).collect();
         for sighting in &observation.sightings {
@@ -35,9 +34,10 @@ impl PoolTask {
             }
         }
         for (card, processes) in cards {
-            self.presence.take_in(card.clone(), now, processes);
+            self.presence.take_in(card.clone(), observation.began, processes);
         }
         self.presence.answered(observation.answers);
+        self.presence.forget_old(self.now());
         // Before a lease ends: its room is not for the next while somebody else is seen there.
         self.tell_who_is_on_the_cards();
         self.end_leases_that_were_left();

@@ -130,9 +130,19 @@ impl Presence {
         self.is_seen(card) && is_shown && !self.held(pod, card).is_more_than(0)
     }
 
+    /// Whether this agent has looked at the cards at all.
+    pub(super) fn has_looked(&self) -> bool {
+        !self.cards.is_empty()
+    }
+
+    /// All processes that are on a card; one that is on two comes twice.
+    pub(super) fn all(&self) -> impl Iterator<Item = ProcessKey> {
+        self.cards.values().flat_map(|seen| &seen.processes).map(|process| process.key)
+    }
+
     /// Whether a process is on any card.
     pub(super) fn shows(&self, key: ProcessKey) -> bool {
-        self.cards.values().flat_map(|seen| &seen.processes).any(|process| process.key == key)
+        self.all().any(|present| present == key)
     }
 
     /// What a pod has on a card.

@@ -59,6 +59,11 @@ impl PoolTask {
                 .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
+        if hello.resume().is_none() && self.must_look_first(&pod) {
+            // The program comes again at once.
+            self.connections.cut(from);
+            return Ok(());
+        }
         self.prepare_pages(&pod, key, hello.resume().is_some())?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?

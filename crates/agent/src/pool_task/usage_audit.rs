@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use tracing::{info, warn};
 
 use super::PoolTask;
+use super::processes::CONFIRM_AFTER_RESTART;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
@@ -139,7 +140,8 @@ impl PoolTask {
         let sentence = self.readable(&finding.to_string());
         match finding {
             Finding::OverLimit { pod, .. } => {
-                if !self.settings.evict_unaccounted || self.check.evictions.contains_key(pod) {
+                let is_known = self.check.evictions.contains_key(pod) || self.may_be_forgotten(pod);
+                if !self.settings.evict_unaccounted || is_known {
                     return;
                 }
                 self.reports.counters.evictions.inc();
@@ -158,6 +160,12 @@ impl PoolTask {
             }
             Finding::Accounted { .. } | Finding::Stranger(_) => info!("{sentence}"),
         }
+    }
+
+    /// Whether the pod's lease may have been lost with an earlier agent, and its programs had no time to say so. What could
+    /// not be written then, nobody knows; meanwhile nobody else is let in on its card.
+    fn may_be_forgotten(&self, pod: &PodId) -> bool {
+        self.lease_of(pod).is_none() && self.now() - self.started < CONFIRM_AFTER_RESTART
     }
 
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that

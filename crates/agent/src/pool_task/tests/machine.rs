@@ -208,6 +208,7 @@ impl Machine {
             utilisation_of: None,
         };
         let observation = Observation {
+            began: Timestamp(state.now),
             seen: [0, 1].map(|index| card_uuid(index).as_str().into()).into(),
             sightings: there.map(sighting).collect(),
             answers: state.answered,

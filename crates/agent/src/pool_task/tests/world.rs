@@ -75,6 +75,8 @@ struct World {
     kind: Kind,
     machine: Machine,
     agent: Option<Agent>,
+    /// How many agents there were.
+    lives: u32,
     /// By SIGSTOP.
     agent_is_stopped: bool,
     pods: BTreeMap<PodId, Pod>,
@@ -105,6 +107,7 @@ impl World {
             kind,
             machine: Machine::new(Disk::default(), kind.cards),
             agent: None,
+            lives: 0,
             agent_is_stopped: false,
             pods: BTreeMap::new(),
             programs: BTreeMap::new(),
@@ -121,17 +124,18 @@ impl World {
     /// One thing happens.
     fn step(&mut self, random: &mut Rng) -> Result<(), Violation> {
         match random.u8(..100) {
-            0..42 => self.agent_acts(random)?,
-            42..47 => self.agent_looks(),
-            47..72 => self.program_acts(random)?,
-            72..80 => self.liar_acts(random),
-            80..90 => self.time_passes(random),
-            90..95 => self.people_act(random),
+            0..45 => self.agent_acts(random)?,
+            45..50 => self.agent_looks(),
+            50..76 => self.program_acts(random)?,
+            76..83 => self.liar_acts(random),
+            83..91 => self.time_passes(random),
+            91..96 => self.people_act(random),
             _ => self.something_goes_wrong(random)?,
         }
+        self.check()?;
         self.obey_signals(random);
         self.bury();
-        self.check()
+        Ok(())
     }
 
     /// Starts an agent, if none runs; whoever starts it does so again when it was killed.
@@ -142,7 +146,7 @@ impl World {
         }
         let recovered = recover(&self.machine.kernel(), self.kind, &known).map_err(|refusal| format!("it does not start: {refusal}"))?;
         self.watch_from(recovered.pool.leases().map(|lease| lease.lease).collect());
-        self.met.restarts += 1;
+        (self.met.restarts, self.lives) = (self.met.restarts + 1, self.lives + 1);
         tell!(self, "an agent starts with cards {known:?}");
         self.machine.kernel().fuse = fuse;
         let (machine, kind) = (self.machine.clone(), self.kind);
@@ -177,7 +181,7 @@ impl World {
         if self.agent_is_stopped {
             return Ok(());
         }
-        let Some(input) = self.next_input(random) else { return Ok(()) };
+        let Some(input) = self.next_input(random) else { return self.program_acts(random) };
         let fuse = (random.u8(..40) == 0).then(|| random.u32(..8));
         self.feed(input, fuse)
     }
@@ -187,7 +191,7 @@ impl World {
         let kernel = self.machine.kernel();
         let inputs = agent.inputs(&kernel);
         drop(kernel);
-        if inputs.is_empty() || agent.is_impatient() && random.bool() {
+        if agent.is_impatient() && (inputs.is_empty() || random.bool()) {
             return Some(Input::Moment);
         }
         choose(&inputs, random)
@@ -195,7 +199,10 @@ impl World {
 
     /// The agent takes one input in; with a fuse it is killed after so many effects.
     fn feed(&mut self, input: Input, fuse: Option<u32>) -> Result<(), Violation> {
-        tell!(self, "the agent takes in {input:?}");
+        if self.trace.is_kept() {
+            let what = agent::describe(&self.machine.kernel(), input);
+            tell!(self, "the agent hears {what}{}", fuse.map_or("", |_| ", and may be killed meanwhile"));
+        }
         let before = fuse.map(|_| self.standing_on_disk()).transpose()?;
         self.machine.kernel().fuse = fuse;
         let machine = self.machine.clone();
@@ -235,25 +242,35 @@ impl World {
 
     fn agent_looks(&mut self) {
         let Some(agent) = self.agent.as_mut().filter(|_| !self.agent_is_stopped) else { return };
-        if agent.look(&self.machine.kernel()) {
+        let looks = agent.look(&self.machine.kernel());
+        if looks {
             tell!(self, "the agent looks at the cards");
         }
     }
 
     fn program_acts(&mut self, random: &mut Rng) -> Result<(), Violation> {
-        let serves = self.agent.is_some();
-        if random.u8(..8) == 0 {
-            for (id, pod) in &mut self.pods {
-                if let Some(what) = pod.register(&mut self.machine.kernel(), serves) {
-                    tell!(self, "the run of {id} {what}");
-                    break;
-                }
-            }
+        if random.u8(..3) == 0 {
+            self.runs_register(random);
         }
         let keys: Vec<ProcessKey> = self.programs.keys().copied().collect();
         match random.choice(keys) {
             Some(key) => self.act(key, random),
             None => Ok(()),
+        }
+    }
+
+    /// Every `gpupool run` goes on with its registration, and starts its command after it.
+    fn runs_register(&mut self, random: &mut Rng) {
+        let agent = self.agent.as_ref().map(|_| self.lives);
+        let pods: Vec<PodId> = self.pods.keys().cloned().collect();
+        for id in pods {
+            let what = self.pods.get_mut(&id).and_then(|pod| pod.register(&mut self.machine.kernel(), agent));
+            let Some(what) = what else { continue };
+            tell!(self, "the run of {id} {what}");
+            let has_programs = self.programs.values().any(|program| program.pod == id);
+            if !has_programs && self.pods[&id].is_there(&self.machine.kernel()) {
+                self.start_program(&id, None, random);
+            }
         }
     }
 
@@ -287,6 +304,12 @@ impl World {
     fn see_refusal(&mut self, key: ProcessKey) -> Result<(), Violation> {
         let Some(program) = self.programs.get(&key) else { return Ok(()) };
         let Some((reason, sentence)) = program.refused.clone() else { return Ok(()) };
+        let is_forgotten = self.pods.get(&program.pod).is_some_and(|pod| pod.was_forgotten && pod.is_there(&self.machine.kernel()));
+        if reason == RefusalReason::NotRegistered && is_forgotten {
+            // Its run is about to say whose it is.
+            self.programs.get_mut(&key).expect("a program").refused = None;
+            return Ok(());
+        }
         self.met.refusals += 1;
         tell!(self, "process {} ends, since: {sentence}", key.pid);
         let pod = program.pod.clone();
@@ -322,9 +345,9 @@ impl World {
 
     fn time_passes(&mut self, random: &mut Rng) {
         let milliseconds = match random.u8(..40) {
-            0..24 => random.u64(1..60),
-            24..34 => random.u64(60..1500),
-            34..39 => random.u64(1500..14_000),
+            0..26 => random.u64(1..60),
+            26..36 => random.u64(60..1500),
+            36..39 => random.u64(1500..14_000),
             _ if random.u8(..8) == 0 => 3_600_000,
             _ => random.u64(14_000..90_000),
         };

@@ -68,6 +68,7 @@ pub(super) struct Agent {
     pub(super) news: VecDeque<AgentEvent>,
     /// What the last look showed it: process, card, bytes.
     pub(super) shown: Option<Vec<(ProcessKey, u32, u64)>>,
+    pub(super) started: u64,
 }
 
 pub(super) fn qos() -> Qos {
@@ -144,6 +145,7 @@ impl Agent {
             notices,
             news: VecDeque::new(),
             shown: None,
+            started: now,
         }
     }
 
@@ -326,4 +328,25 @@ pub(super) fn choose(inputs: &[Input], random: &mut Rng) -> Option<Input> {
         return Some(inputs[random.usize(..exits)]);
     }
     random.choice(inputs).copied()
+}
+
+/// An input in words.
+pub(super) fn describe(kernel: &Kernel, input: Input) -> String {
+    match input {
+        Input::Exit(key) => format!("that process {} has ended", key.pid),
+        Input::Second => "that a second has passed".to_owned(),
+        Input::Moment => "that time has passed".to_owned(),
+        Input::Look => "what NVML showed".to_owned(),
+        Input::News => "from the API server".to_owned(),
+        Input::Socket(number) => {
+            let Some(socket) = kernel.sockets.get(&number) else { return "nothing".to_owned() };
+            let pid = socket.owner.pid;
+            match (socket.agents_end, socket.to_agent.front()) {
+                (AgentsEnd::Arriving, _) => format!("that process {pid} connects"),
+                (AgentsEnd::Open(_), Some(said)) => format!("from process {pid}: {said:?}"),
+                (AgentsEnd::Open(_), None) => format!("that a connection of process {pid} is over"),
+                _ => format!("that a connection of process {pid} is closed"),
+            }
+        }
+    }
 }

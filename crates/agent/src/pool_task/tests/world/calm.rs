@@ -19,6 +19,9 @@ use crate::usage_audit::TOLERANCE;
 /// How long the world is left alone before a look at its queue, in milliseconds: longer than anybody may stay away.
 const CALM: u64 = 75_000;
 
+/// Inputs of one moment, of which none can be the last.
+const RESTLESS: u32 = 5000;
+
 /// By when everybody must have had their turn: each pod's time on a card and its end, one after the other.
 const LONGEST: u64 = 30 * 100_000;
 
@@ -72,17 +75,11 @@ impl World {
         if ending {
             self.end_runs();
         }
-        self.obey_signals(random);
         self.let_agent_work(random)?;
-        let pods: Vec<PodId> = self.pods.keys().cloned().collect();
-        for pod in pods {
-            let what = self.pods.get_mut(&pod).and_then(|pod| pod.register(&mut self.machine.kernel(), true));
-            if let Some(what) = what {
-                tell!(self, "the run of {pod} {what}");
-            }
-        }
-        self.bury();
+        self.runs_register(random);
         self.check()?;
+        self.obey_signals(random);
+        self.bury();
         self.machine.kernel().now += milliseconds;
         Ok(())
     }
@@ -90,7 +87,10 @@ impl World {
     /// The agent takes in all there is.
     fn let_agent_work(&mut self, random: &mut Rng) -> Result<(), Violation> {
         self.agent_looks();
-        loop {
+        for inputs in 0.. {
+            if inputs > RESTLESS {
+                return Err("the agent never comes to rest".to_owned());
+            }
             let Some(agent) = &self.agent else { return Ok(()) };
             let inputs = agent.inputs(&self.machine.kernel());
             let Some(input) = super::choose(&inputs, random) else { break };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{CardUuid, PodId};
+use gpupool_core::pool::{CardUuid, PodId, Timestamp};
 
 use super::kernel::Kernel;
 use crate::cards::watch::Look;
@@ -93,7 +93,7 @@ impl Kernel {
         };
         let regular =
             regular.then(|| Regular { looks: known.iter().map(look).collect(), counted: BTreeMap::<PodId, u64>::new() });
-        Observation { seen, sightings: sightings.collect(), answers, regular }
+        Observation { began: Timestamp(self.now), seen, sightings: sightings.collect(), answers, regular }
     }
 }
 

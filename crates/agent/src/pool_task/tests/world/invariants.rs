@@ -168,7 +168,7 @@ impl World {
             let run = self.pods.iter().find(|(_, pod)| pod.run.as_ref().is_some_and(|run| run.key == key));
             let pod = run.map(|(pod, _)| pod).or_else(|| self.pod_of(key)).cloned();
             let Some(pod) = pod else { return Err(format!("process {} of no pod was sent {signal:?}", key.pid)) };
-            let why = self.why_told(&pod)?;
+            let why = self.why_told(kernel, &pod)?;
             let entry = self.pods.get_mut(&pod).expect("a pod");
             let Some(why) = why else {
                 return Err(format!("process {} of {pod} was sent {signal:?} without a reason", key.pid));
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// Why a pod may have been told to terminate; an untrue reason is a violation.
-    fn why_told(&self, pod: &PodId) -> Result<Option<&'static str>, Violation> {
+    fn why_told(&self, kernel: &Kernel, pod: &PodId) -> Result<Option<&'static str>, Violation> {
         let entry = &self.pods[pod];
         if entry.was_stopped {
             return Ok(Some("stopped"));
@@ -210,7 +210,9 @@ impl World {
             };
             return if is_true { Ok(Some(why)) } else { Err(format!("{pod} was told to terminate: {}, which is not true", ending.why)) };
         }
-        Ok((self.kind.evicts && entry.lies).then_some("evicted"))
+        let is_forgotten = self.programs.values().any(|program| program.pod == *pod && program.was_forgotten);
+        let was_waited_for = agent.started + 60_000 <= kernel.now;
+        Ok((self.kind.evicts && (entry.lies || is_forgotten && was_waited_for)).then_some("evicted"))
     }
 }
 

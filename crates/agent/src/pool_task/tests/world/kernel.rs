@@ -75,6 +75,8 @@ pub(super) struct Process {
     /// In a cluster: the pod that its cgroup is of.
     pub(super) cgroup: Option<PodId>,
     pub(super) ended: bool,
+    /// What its descendants leave behind becomes its own, as with `gpupool run`.
+    pub(super) is_reaper: bool,
     /// By SIGSTOP.
     pub(super) stopped: bool,
     /// The agent that runs waits for its pidfd.
@@ -139,8 +141,9 @@ impl Kernel {
 
     /// Ends a process: its memory and its sockets go first, then its pidfd says so.
     pub(super) fn end(&mut self, key: ProcessKey) {
+        let reaper = self.reaper_above(key);
         for child in self.processes.values_mut().filter(|child| child.parent == key.pid) {
-            child.parent = 1;
+            child.parent = reaper;
         }
         self.gpus.forget(key);
         for socket in self.sockets.values_mut().filter(|socket| socket.owner == key) {
@@ -151,6 +154,18 @@ impl Kernel {
         if std::mem::take(&mut process.watched) {
             self.exits.push(key);
         }
+    }
+
+    /// Who becomes the parent of a process's children when it ends.
+    fn reaper_above(&self, key: ProcessKey) -> u32 {
+        let mut here = key;
+        while let Some(process) = self.processes.get(&here) {
+            here = ProcessKey { pid: process.parent, start: process.parent.into() };
+            if self.processes.get(&here).is_some_and(|process| process.is_reaper && !process.ended) {
+                return here.pid;
+            }
+        }
+        1
     }
 
     pub(super) fn connect(&mut self, owner: ProcessKey, user: u32) -> usize {

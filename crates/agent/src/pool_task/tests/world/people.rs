@@ -33,6 +33,8 @@ pub(super) struct Pod {
     pub(super) object: Option<PodOnNode>,
     /// Somebody who may do so has asked for its end.
     pub(super) was_stopped: bool,
+    /// The agent that runs may never have heard of it, because a part of the journal was lost.
+    pub(super) was_forgotten: bool,
     /// When it was last told to terminate.
     pub(super) told_at: Option<u64>,
 }
@@ -42,13 +44,16 @@ pub(super) struct Run {
     pub(super) key: ProcessKey,
     socket: Option<usize>,
     pub(super) is_registered: bool,
+    /// The agent that it asked last.
+    asked: u32,
 }
 
 impl Pod {
     fn new(random: &mut Rng, name: &str) -> Self {
         let mut share = || {
             let request = random.u64(5..35);
-            Share::new(percent(request), percent(random.u64(request..=100))).expect("a share")
+            let most = if random.u8(..3) == 0 { 100 } else { 60 };
+            Share::new(percent(request), percent(random.u64(request..=most))).expect("a share")
         };
         let (core, memory) = (share(), share());
         let register = Register { name: name.to_owned(), core, memory, priority: random.i32(0..3) };
@@ -59,6 +64,7 @@ impl Pod {
             run: None,
             object: None,
             was_stopped: false,
+            was_forgotten: false,
             told_at: None,
         }
     }
@@ -94,7 +100,8 @@ pub(super) fn new_pod(
         pod.object = Some(object(&id, &pod.register));
     } else {
         let key = kernel.spawn(1, None);
-        pod.run = Some(Run { key, socket: None, is_registered: false });
+        kernel.processes.get_mut(&key).expect("a process").is_reaper = true;
+        pod.run = Some(Run { key, socket: None, is_registered: false, asked: 0 });
     }
     kernel.limits.insert(id.clone(), TOTAL / 100 * u64::from(pod.limits.memory.get()));
     pods.insert(id.clone(), pod);
@@ -120,36 +127,36 @@ fn object(id: &PodId, asked: &Register) -> PodOnNode {
 }
 
 impl Pod {
-    /// `gpupool run` registers, and asks again where it was not answered. What it did, in words.
-    pub(super) fn register(&mut self, kernel: &mut Kernel, serves: bool) -> Option<&'static str> {
-        let run = self.run.as_mut().filter(|run| !run.is_registered)?;
+    /// `gpupool run` registers with the agent that runs, which has a number, and with each later one again. What it did,
+    /// in words.
+    pub(super) fn register(&mut self, kernel: &mut Kernel, agent: Option<u32>) -> Option<&'static str> {
+        let run = self.run.as_mut()?;
         let Some(socket) = run.socket else {
-            if !serves {
-                return None;
-            }
+            let agent = agent.filter(|agent| *agent != run.asked && kernel.lives(run.key))?;
             let socket = kernel.connect(run.key, USER);
             kernel.say(socket, Said::Request(Request::Register(self.register.clone())));
-            run.socket = Some(socket);
+            (run.socket, run.asked) = (Some(socket), agent);
             return Some("asks to be registered");
         };
         let reply = kernel.sockets.get_mut(&socket).and_then(|open| open.replies.pop_front());
+        if reply.is_none() && kernel.is_open(socket) {
+            return None;
+        }
+        run.socket = None;
+        kernel.hang_up(socket);
         match reply {
             Some(Reply::Registered(_)) => {
-                run.is_registered = true;
-                run.socket = None;
-                kernel.hang_up(socket);
+                (run.is_registered, self.was_forgotten) = (true, false);
                 Some("is registered")
             }
-            Some(_) => {
+            Some(_) if !run.is_registered => {
                 kernel.end(run.key);
                 Some("is not registered, and ends")
             }
-            None if !kernel.is_open(socket) => {
-                run.socket = None;
-                kernel.hang_up(socket);
-                Some("was not answered")
+            Some(_) | None => {
+                run.asked = 0;
+                Some("must ask again")
             }
-            None => None,
         }
     }
 }
@@ -187,6 +194,9 @@ impl World {
         tell!(self, "{pod} comes: {:?}{}", entry.limits, if entry.lies { ", and lies" } else { "" });
         if let (Some(object), Some(agent)) = (entry.object.clone(), &mut self.agent) {
             agent.news.push_back(AgentEvent::Pods(PodNews::Present(object)));
+        }
+        if in_cluster {
+            self.start_program(&pod, None, random);
         }
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Program {
     slot: u32,
     ledger: Option<LedgerFile>,
     pub(super) has_context: bool,
+    /// What it has counted in its slot, in bytes.
+    counted: u64,
     /// A release that nobody could hear.
     owes_release: bool,
     /// It was told that it gets no card, and ends.
@@ -81,6 +83,7 @@ impl Program {
             slot: 0,
             ledger: None,
             has_context: false,
+            counted: 0,
             owes_release: false,
             refused: None,
             was_forgotten: false,
@@ -213,10 +216,11 @@ impl Program {
                 self.allocate(kernel, me, random, bytes)
             }
             8..11 => {
-                let all = self.on_card(kernel, me) - CONTEXT;
+                let all = self.counted.saturating_sub(CONTEXT);
                 self.free(kernel, me, random.u64(..=all))
             }
-            11..14 => self.give_back(kernel, me),
+            // Whoever greets has the connection for itself.
+            11..14 if !matches!(self.stage, Stage::Greeting(_)) => self.give_back(kernel, me),
             14 => self.become_another(kernel, me),
             15 => Did::Ended,
             16 => self.turn(kernel, random),
@@ -276,8 +280,8 @@ impl Program {
         if self.on_card(kernel, me) == before {
             return Did::Something("finds no room within its limit");
         }
-        if !self.has_context {
-            self.has_context = true;
+        self.counted += bytes;
+        if !std::mem::replace(&mut self.has_context, true) {
             self.with_slot(|ledger, slot| ledger.slot(slot).map(|slot| slot.context_made()));
         }
         Did::Something("allocates")
@@ -285,7 +289,9 @@ impl Program {
 
     fn free(&mut self, kernel: &mut Kernel, me: ProcessKey, bytes: u64) -> Did {
         let (now, card, before) = (kernel.now, self.card(), self.on_card(kernel, me));
-        kernel.gpus.set(now, card, me, before - bytes);
+        // After a reset of the card there is less than was counted.
+        kernel.gpus.set(now, card, me, before.saturating_sub(bytes));
+        self.counted -= bytes;
         self.with_slot(|ledger, slot| {
             if let Some(slot) = ledger.slot(slot) {
                 slot.release(bytes);
@@ -299,7 +305,7 @@ impl Program {
         if self.leased.is_none() {
             return Did::Nothing;
         }
-        let all = self.on_card(kernel, me);
+        let all = self.counted;
         self.free(kernel, me, all);
         if std::mem::take(&mut self.has_context) {
             self.with_slot(|ledger, slot| ledger.slot(slot).map(|slot| slot.context_gone()));

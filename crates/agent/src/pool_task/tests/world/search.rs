@@ -34,9 +34,16 @@ fn live(seed: u64, steps: &[u32], is_traced: bool) -> Life {
     Life { outcome, trace: world.trace.text() }
 }
 
+/// What a failure is about, whichever processes and figures it names.
+fn kind_of(violation: &str) -> String {
+    let line = violation.lines().next().unwrap_or_default();
+    line.chars().filter(|character| !character.is_ascii_digit()).take(60).collect()
+}
+
 /// Leaves out whatever is not needed for the failure, in ever smaller pieces.
-fn shortest(seed: u64, mut steps: Vec<u32>) -> Vec<u32> {
-    let fails = |steps: &[u32]| live(seed, steps, false).outcome.is_err();
+fn shortest(seed: u64, mut steps: Vec<u32>, violation: &str) -> Vec<u32> {
+    let kind = kind_of(violation);
+    let fails = |steps: &[u32]| live(seed, steps, false).outcome.is_err_and(|(other, _)| kind_of(&other) == kind);
     let mut piece = steps.len() / 2;
     while piece > 0 {
         let mut at = 0;
@@ -55,9 +62,9 @@ fn shortest(seed: u64, mut steps: Vec<u32>) -> Vec<u32> {
 }
 
 /// What a person reads of a seed that fails.
-fn report(seed: u64, last: Option<u32>) -> String {
+fn report(seed: u64, violation: &str, last: Option<u32>) -> String {
     let all: Vec<u32> = (0..last.map_or(STEPS, |last| last + 1)).collect();
-    let short = shortest(seed, all);
+    let short = shortest(seed, all, violation);
     let life = live(seed, &short, true);
     let Err((violation, _)) = life.outcome else { return "it does not fail again".to_owned() };
     format!("seed {seed}, steps {short:?}:\n{}\n{violation}", life.trace)
@@ -76,10 +83,15 @@ fn seeds() -> Range<u64> {
 fn whatever_happens_nobody_is_let_in_beside_others_and_the_queue_moves() {
     let all: Vec<u32> = (0..STEPS).collect();
     let mut met = Met::default();
-    for seed in seeds() {
+    let seeds = seeds();
+    if seeds.end - seeds.start == 1 {
+        let life = live(seeds.start, &all, true);
+        return eprintln!("{}\n{:?}", life.trace, life.outcome);
+    }
+    for seed in seeds {
         match live(seed, &all, false).outcome {
             Ok(one) => met.add(&one),
-            Err((violation, last)) => panic!("seed {seed} fails: {violation}\n{}", report(seed, last)),
+            Err((violation, last)) => panic!("seed {seed} fails: {violation}\n{}", report(seed, &violation, last)),
         }
     }
     eprintln!("{met:?}");
