@@ -34,9 +34,8 @@ impl PoolTask {
             }
         }
         for (card, processes) in cards {
-            self.presence.take_in(card.clone(), observation.began, processes);
+            self.presence.take_in(card.clone(), observation.began, observation.answers, processes);
         }
-        self.presence.answered(observation.answers);
         self.presence.forget_old(self.now());
         // Before a lease ends: its room is not for the next while somebody else is seen there.
         self.tell_who_is_on_the_cards();

@@ -54,9 +54,12 @@ enum Owner {
 impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
+        // A card that is lost looks empty: nobody is let in on it meanwhile. Nor on one that is back, before it is known
+        // who is there.
+        self.lose_cards(observation.regular.iter().flat_map(|regular| &regular.looks));
         self.saw(&observation);
         let Some(Regular { looks, counted }) = observation.regular else { return };
-        self.looked(looks);
+        self.find_cards(looks);
         let (readings, strangers) = self.readings(&observation.sightings, &counted);
         for finding in self.check.accounts.look(&readings, &strangers) {
             self.found(&finding, &observation.sightings);

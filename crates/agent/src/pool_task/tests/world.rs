@@ -303,20 +303,21 @@ impl World {
     /// Nobody is told that it does not belong here who does.
     fn see_refusal(&mut self, key: ProcessKey) -> Result<(), Violation> {
         let Some(program) = self.programs.get(&key) else { return Ok(()) };
-        let Some((reason, sentence)) = program.refused.clone() else { return Ok(()) };
-        let is_forgotten = self.pods.get(&program.pod).is_some_and(|pod| pod.was_forgotten && pod.is_there(&self.machine.kernel()));
-        if reason == RefusalReason::NotRegistered && is_forgotten {
+        let Some(refusal) = program.refused.clone() else { return Ok(()) };
+        let entry = self.pods.get(&program.pod);
+        let is_forgotten = entry.is_some_and(|pod| refusal.greeted_at <= pod.forgotten_until && pod.is_there(&self.machine.kernel()));
+        if refusal.reason == RefusalReason::NotRegistered && is_forgotten {
             // Its run is about to say whose it is.
             self.programs.get_mut(&key).expect("a program").refused = None;
             return Ok(());
         }
         self.met.refusals += 1;
-        tell!(self, "process {} ends, since: {sentence}", key.pid);
+        tell!(self, "process {} ends, since: {}", key.pid, refusal.sentence);
         let pod = program.pod.clone();
         self.end(key);
         let is_there = self.pods.get(&pod).is_some_and(|pod| pod.is_there(&self.machine.kernel()) && !pod.was_stopped);
-        match reason {
-            RefusalReason::NotRegistered if is_there && !self.kind.in_cluster => Err(format!("a program of {pod} was told: {sentence}")),
+        match refusal.reason {
+            RefusalReason::NotRegistered if is_there && !self.kind.in_cluster => Err(format!("a program of {pod} was told: {}", refusal.sentence)),
             _ => Ok(()),
         }
     }

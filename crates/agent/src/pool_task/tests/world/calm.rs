@@ -75,6 +75,7 @@ impl World {
         if ending {
             self.end_runs();
         }
+        self.kubelet_ends_what_was_deleted();
         self.let_agent_work(random)?;
         self.runs_register(random);
         self.check()?;
@@ -142,6 +143,13 @@ impl World {
                 agent.says_gone(id, object.reference.uid);
             }
         }
+    }
+
+    /// The kubelet ends the containers of pods that are no more.
+    fn kubelet_ends_what_was_deleted(&mut self) {
+        let is_deleted = |pod: &PodId| self.pods.get(pod).is_none_or(|pod| pod.run.is_none() && pod.object.is_none());
+        let programs = self.programs.iter().filter(|(_, program)| is_deleted(&program.pod)).map(|(key, _)| *key);
+        programs.collect::<Vec<_>>().into_iter().for_each(|key| self.end(key));
     }
 
     fn is_over(&self) -> bool {

@@ -80,8 +80,11 @@ fn no_room() -> JournalError {
 /// Temporarily here: what the journal does.
 fn encode(records: &[Record]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for record in records {
-        let body = serde_json::to_vec(record).expect("JSON");
+    for (following, record) in (0..records.len()).rev().zip(records) {
+        let mut body = serde_json::to_vec(record).expect("JSON");
+        if following > 0 {
+            body.push(b' ');
+        }
         bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
         bytes.extend_from_slice(&body);
         bytes.push(b'\n');

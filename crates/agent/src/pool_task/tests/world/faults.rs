@@ -72,7 +72,7 @@ impl World {
             return Ok(());
         }
         tell!(self, "what it could not write is lost");
-        self.pods.values_mut().for_each(|pod| pod.was_forgotten = true);
+        self.pods.values_mut().for_each(|pod| pod.forgotten_until = u64::MAX);
         let mut ending = Vec::new();
         for (key, program) in &mut self.programs {
             let mut kernel = self.machine.kernel();

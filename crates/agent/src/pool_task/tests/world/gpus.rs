@@ -80,7 +80,8 @@ impl Kernel {
     /// What NVML shows at this moment of the cards that the agent has found.
     pub(super) fn look(&self, known: &[u32], answers: u64, regular: bool) -> Observation {
         let gpus = &self.gpus;
-        let told = known.iter().filter(|card| !gpus.mute.contains(card) || gpus.lost.contains(card));
+        let says = |card: &&u32| if gpus.lost.contains(card) { regular } else { !gpus.mute.contains(card) };
+        let told = known.iter().filter(says);
         let seen = told.clone().map(|card| uuid(*card)).collect();
         let there = told.filter(|card| !gpus.lost.contains(card));
         let sightings = there.flat_map(|card| gpus.on(*card).map(|(key, taken)| sighting(*card, key, taken)));

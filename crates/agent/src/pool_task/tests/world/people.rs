@@ -33,8 +33,9 @@ pub(super) struct Pod {
     pub(super) object: Option<PodOnNode>,
     /// Somebody who may do so has asked for its end.
     pub(super) was_stopped: bool,
-    /// The agent that runs may never have heard of it, because a part of the journal was lost.
-    pub(super) was_forgotten: bool,
+    /// Until when agents may not have heard of it, because a part of the journal was lost: `u64::MAX` until it is
+    /// registered again.
+    pub(super) forgotten_until: u64,
     /// When it was last told to terminate.
     pub(super) told_at: Option<u64>,
 }
@@ -64,7 +65,7 @@ impl Pod {
             run: None,
             object: None,
             was_stopped: false,
-            was_forgotten: false,
+            forgotten_until: 0,
             told_at: None,
         }
     }
@@ -146,7 +147,10 @@ impl Pod {
         kernel.hang_up(socket);
         match reply {
             Some(Reply::Registered(_)) => {
-                (run.is_registered, self.was_forgotten) = (true, false);
+                run.is_registered = true;
+                if agent == Some(run.asked) {
+                    self.forgotten_until = self.forgotten_until.min(kernel.now);
+                }
                 Some("is registered")
             }
             Some(_) if !run.is_registered => {

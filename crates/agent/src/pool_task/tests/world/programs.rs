@@ -41,6 +41,15 @@ pub(super) struct Leased {
     pub(super) card: CardUuid,
 }
 
+/// A refusal, which is the end of a program that has no lease.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    pub(super) reason: RefusalReason,
+    pub(super) sentence: String,
+    /// When it had said hello.
+    pub(super) greeted_at: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) pod: PodId,
@@ -57,7 +66,7 @@ pub(super) struct Program {
     /// A release that nobody could hear.
     owes_release: bool,
     /// It was told that it gets no card, and ends.
-    pub(super) refused: Option<(RefusalReason, String)>,
+    pub(super) refused: Option<Refusal>,
     /// Its lease was lost with a part of the journal.
     pub(super) was_forgotten: bool,
 }
@@ -125,10 +134,12 @@ impl Program {
                 Did::Something("reads of its grant")
             }
             Message::Refused(refused) => {
-                self.lose_connection(kernel);
                 if self.leased.is_none() {
-                    self.refused = Some((refused.reason(), refused.sentence().to_owned()));
+                    let greeted_at = if let Stage::Greeting(since) = self.stage { since } else { kernel.now };
+                    let (reason, sentence) = (refused.reason(), refused.sentence().to_owned());
+                    self.refused = Some(Refusal { reason, sentence, greeted_at });
                 }
+                self.lose_connection(kernel);
                 Did::Something("is refused")
             }
             _ => Did::Something("reads what it has not asked for"),
@@ -253,10 +264,11 @@ impl Program {
         let dies = random.u8(..60);
         let card = self.card();
         let limit = kernel.limits.get(&self.pod).copied().unwrap_or(0);
-        if kernel.gpus.lost.contains(&card) {
+        let before = self.on_card(kernel, me);
+        if kernel.gpus.lost.contains(&card) || self.has_context && before < self.counted {
+            // A context does not survive a reset of its card.
             return Did::Something("finds its card lost");
         }
-        let before = self.on_card(kernel, me);
         let done = self.with_slot(|ledger, slot| {
             let Ok(reservation) = ledger.reserve(slot, bytes, limit, |_| false) else { return None };
             if dies == 0 {
