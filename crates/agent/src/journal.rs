@@ -143,23 +143,27 @@ impl Journal {
     }
 
     fn encode<R: Serialize>(&self, records: &[R]) -> Result<Vec<u8>, JournalError> {
-        let mut bytes = Vec::with_capacity(records.len() * 128);
-        for (following, record) in (0..records.len()).rev().zip(records) {
-            let mut body = serde_json::to_vec(record)
-                .map_err(|source| JournalError::Record { path: self.path.clone(), source })?;
-            if following > 0 {
-                body.push(MORE);
-            }
-            bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
-            bytes.extend_from_slice(&body);
-            bytes.push(b'\n');
-        }
-        Ok(bytes)
+        encode(records).map_err(|source| JournalError::Record { path: self.path.clone(), source })
     }
 
     fn failed(&self, action: &'static str, source: std::io::Error) -> JournalError {
         JournalError::File { action, path: self.path.clone(), source }
     }
+}
+
+/// Records that are added together, as they lie in the file.
+pub(crate) fn encode<R: Serialize>(records: &[R]) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(records.len() * 128);
+    for (following, record) in (0..records.len()).rev().zip(records) {
+        let mut body = serde_json::to_vec(record)?;
+        if following > 0 {
+            body.push(MORE);
+        }
+        bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
+        bytes.extend_from_slice(&body);
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
 }
 
 fn open_file(path: &Path) -> std::io::Result<File> {

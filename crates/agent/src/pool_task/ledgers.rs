@@ -55,7 +55,9 @@ impl PoolTask {
     /// Whether nothing can be said yet about a pod's ledger: it may have processes on a card that a lost journal does not
     /// know, and nobody has looked.
     pub(super) fn must_look_first(&self, pod: &PodId) -> bool {
-        !self.presence.has_looked() && self.pages.ledger(pod).is_none() && self.counts_elsewhere(pod, None).is_none()
+        !self.presence.has_looked()
+            && self.pages.ledger(pod).is_none()
+            && self.counts_elsewhere(pod, None).is_none()
     }
 
     /// After a restart: looks for the pod's ledger in its processes.

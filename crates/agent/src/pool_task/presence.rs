@@ -145,6 +145,11 @@ impl Presence {
         Held::of(self.on(card).iter().filter(|process| process.pod.as_ref() == Some(pod)))
     }
 
+    /// A card on which a pod has something.
+    pub(super) fn card_of(&self, pod: &PodId) -> Option<&CardUuid> {
+        self.cards.keys().find(|card| self.held(pod, card).is_more_than(0))
+    }
+
     /// A pod's processes on a card.
     pub(super) fn processes(&self, pod: &PodId, card: &CardUuid) -> Vec<ProcessKey> {
         let mine = self.on(card).iter().filter(|process| process.pod.as_ref() == Some(pod));

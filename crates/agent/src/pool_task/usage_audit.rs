@@ -19,7 +19,7 @@ use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Regular, Sighting};
-use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
+use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE, Taken};
 
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
@@ -142,8 +142,8 @@ impl PoolTask {
     fn found(&mut self, finding: &Finding, sightings: &[Sighting]) {
         let sentence = self.readable(&finding.to_string());
         match finding {
-            Finding::OverLimit { pod, .. } => {
-                let is_known = self.check.evictions.contains_key(pod) || self.may_be_forgotten(pod);
+            Finding::OverLimit { pod, taken } => {
+                let is_known = self.check.evictions.contains_key(pod) || self.may_be_forgotten(*taken);
                 if !self.settings.evict_unaccounted || is_known {
                     return;
                 }
@@ -165,10 +165,10 @@ impl PoolTask {
         }
     }
 
-    /// Whether the pod's lease may have been lost with an earlier agent, and its programs had no time to say so. What could
-    /// not be written then, nobody knows; meanwhile nobody else is let in on its card.
-    fn may_be_forgotten(&self, pod: &PodId) -> bool {
-        self.lease_of(pod).is_none() && self.now() - self.started < CONFIRM_AFTER_RESTART
+    /// Whether a pod that takes this without a lease of the card may have one that was lost with an earlier agent, and its
+    /// programs had no time to say so. What could not be written then, nobody knows; meanwhile nobody else is let in there.
+    fn may_be_forgotten(&self, taken: Taken) -> bool {
+        taken.limit == 0 && self.now() - self.started < CONFIRM_AFTER_RESTART
     }
 
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that

@@ -144,7 +144,8 @@ impl World {
         if self.agent.is_some() || known.is_empty() {
             return Ok(());
         }
-        let recovered = recover(&self.machine.kernel(), self.kind, &known).map_err(|refusal| format!("it does not start: {refusal}"))?;
+        let recovered = recover(&self.machine.kernel(), self.kind, &known)
+            .map_err(|refusal| format!("it does not start: {refusal}"))?;
         self.watch_from(recovered.pool.leases().map(|lease| lease.lease).collect());
         (self.met.restarts, self.lives) = (self.met.restarts + 1, self.lives + 1);
         tell!(self, "an agent starts with cards {known:?}");
@@ -160,6 +161,7 @@ impl World {
                     agent.news.push_back(AgentEvent::Sharing { policy, qos: None });
                 }
                 self.agent = Some(agent);
+                self.check()?;
             }
             Err(end) if end.is::<Killed>() => self.agent_has_ended("is killed as it starts"),
             Err(panic) => resume_unwind(panic),
@@ -221,7 +223,9 @@ impl World {
                 if is_behind || before.as_ref() == Some(&now) || after == now {
                     return self.agent_was_lost();
                 }
-                Err(format!("what is on the disk is neither what was before nor what came of it:\n{now}\nafter:\n{after}"))
+                Err(format!(
+                    "what is on the disk is neither what was before nor what came of it:\n{now}\nafter:\n{after}"
+                ))
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -305,7 +309,9 @@ impl World {
         let Some(program) = self.programs.get(&key) else { return Ok(()) };
         let Some(refusal) = program.refused.clone() else { return Ok(()) };
         let entry = self.pods.get(&program.pod);
-        let is_forgotten = entry.is_some_and(|pod| refusal.greeted_at <= pod.forgotten_until && pod.is_there(&self.machine.kernel()));
+        let is_forgotten = entry.is_some_and(|pod| {
+            refusal.greeted_at <= pod.forgotten_until && pod.is_there(&self.machine.kernel())
+        });
         if refusal.reason == RefusalReason::NotRegistered && is_forgotten {
             // Its run is about to say whose it is.
             self.programs.get_mut(&key).expect("a program").refused = None;
@@ -315,9 +321,12 @@ impl World {
         tell!(self, "process {} ends, since: {}", key.pid, refusal.sentence);
         let pod = program.pod.clone();
         self.end(key);
-        let is_there = self.pods.get(&pod).is_some_and(|pod| pod.is_there(&self.machine.kernel()) && !pod.was_stopped);
+        let is_there =
+            self.pods.get(&pod).is_some_and(|pod| pod.is_there(&self.machine.kernel()) && !pod.was_stopped);
         match refusal.reason {
-            RefusalReason::NotRegistered if is_there && !self.kind.in_cluster => Err(format!("a program of {pod} was told: {}", refusal.sentence)),
+            RefusalReason::NotRegistered if is_there && !self.kind.in_cluster => {
+                Err(format!("a program of {pod} was told: {}", refusal.sentence))
+            }
             _ => Ok(()),
         }
     }
@@ -408,9 +417,11 @@ impl World {
             Some(run) => kernel.lives(run.key),
             None => pod.object.is_some(),
         };
-        let over: Vec<PodId> = self.pods.iter().filter(|(_, pod)| !keeps(pod)).map(|(id, _)| id.clone()).collect();
+        let over: Vec<PodId> =
+            self.pods.iter().filter(|(_, pod)| !keeps(pod)).map(|(id, _)| id.clone()).collect();
         let has_members = |pod: &PodId| {
-            self.programs.values().any(|program| program.pod == *pod) || self.liars.values().any(|liar| liar.pod.as_ref() == Some(pod))
+            self.programs.values().any(|program| program.pod == *pod)
+                || self.liars.values().any(|liar| liar.pod.as_ref() == Some(pod))
         };
         for pod in over.into_iter().filter(|pod| !has_members(pod)) {
             self.pods.remove(&pod);

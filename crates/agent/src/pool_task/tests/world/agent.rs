@@ -212,7 +212,9 @@ impl Agent {
             Input::Look => {
                 if let Some(observation) = self.looks.pop_front() {
                     let seen = observation.sightings.iter();
-                    let shown = |seen: &Sighting| Some((seen.key, self.card_index(&seen.process.card), seen.process.bytes?));
+                    let shown = |seen: &Sighting| {
+                        Some((seen.key, self.card_index(&seen.process.card), seen.process.bytes?))
+                    };
                     self.shown = Some(seen.filter_map(shown).collect());
                     self.task.handle(AgentEvent::Looked(observation));
                 }
@@ -231,7 +233,9 @@ impl Agent {
         let (agents_end, owner, user, said) = {
             let mut kernel = machine.kernel();
             let Some(socket) = kernel.sockets.get_mut(&number) else { return };
-            let said = matches!(socket.agents_end, AgentsEnd::Open(_)).then(|| socket.to_agent.pop_front()).flatten();
+            let said = matches!(socket.agents_end, AgentsEnd::Open(_))
+                .then(|| socket.to_agent.pop_front())
+                .flatten();
             (socket.agents_end, socket.owner, socket.user, said)
         };
         match (agents_end, said) {

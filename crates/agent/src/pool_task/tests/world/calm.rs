@@ -108,7 +108,8 @@ impl World {
     fn finish_program(&mut self, key: ProcessKey, random: &mut Rng, ending: bool) -> Result<(), Violation> {
         let Some(program) = self.programs.get(&key) else { return Ok(()) };
         let does_nothing = program.leased.is_none() && program.stage != Stage::Asking;
-        if ending && (program.leased.is_some() && random.u8(..4) == 0 || does_nothing && random.u8(..8) == 0) {
+        if ending && (program.leased.is_some() && random.u8(..4) == 0 || does_nothing && random.u8(..8) == 0)
+        {
             self.end(key);
             return Ok(());
         }
@@ -117,7 +118,9 @@ impl World {
             let mut kernel = self.machine.kernel();
             let program = self.programs.get_mut(&key).expect("a program");
             match program.read(&mut kernel, key) {
-                Did::Nothing if program.leased.is_some() && program.stage == Stage::Known && is_over => Did::Nothing,
+                Did::Nothing if program.leased.is_some() && program.stage == Stage::Known && is_over => {
+                    Did::Nothing
+                }
                 Did::Nothing => program.act(&mut kernel, key, random, true),
                 read => read,
             }
@@ -147,8 +150,10 @@ impl World {
 
     /// The kubelet ends the containers of pods that are no more.
     fn kubelet_ends_what_was_deleted(&mut self) {
-        let is_deleted = |pod: &PodId| self.pods.get(pod).is_none_or(|pod| pod.run.is_none() && pod.object.is_none());
-        let programs = self.programs.iter().filter(|(_, program)| is_deleted(&program.pod)).map(|(key, _)| *key);
+        let is_deleted =
+            |pod: &PodId| self.pods.get(pod).is_none_or(|pod| pod.run.is_none() && pod.object.is_none());
+        let programs =
+            self.programs.iter().filter(|(_, program)| is_deleted(&program.pod)).map(|(key, _)| *key);
         programs.collect::<Vec<_>>().into_iter().for_each(|key| self.end(key));
     }
 
@@ -160,7 +165,8 @@ impl World {
     fn nothing_is_left(&self) -> Result<(), Violation> {
         let Some(agent) = &self.agent else { return Ok(()) };
         let pool = &agent.task.pool;
-        let is_empty = pool.leases().next().is_none() && pool.queue().next().is_none() && pool.pods().next().is_none();
+        let is_empty =
+            pool.leases().next().is_none() && pool.queue().next().is_none() && pool.pods().next().is_none();
         if is_empty { Ok(()) } else { Err(format!("something is left: {}", self.standing_of_agent())) }
     }
 
@@ -189,9 +195,14 @@ impl World {
             });
             let Some(head) = head else { continue };
             let Some(limits) = pool.pod(head.pod).map(|view| view.spec.limits()) else { continue };
-            let fits = card.core_used + u32::from(limits.core.get()) <= 100 && card.memory_used + u32::from(limits.memory.get()) <= 100;
+            let fits = card.core_used + u32::from(limits.core.get()) <= 100
+                && card.memory_used + u32::from(limits.memory.get()) <= 100;
             if fits && pool.queue().next().is_some_and(|first| first.pod == head.pod) {
-                return Err(format!("{} waits, and card {index} has room: {}", head.pod, self.standing_of_agent()));
+                return Err(format!(
+                    "{} waits, and card {index} has room: {}",
+                    head.pod,
+                    self.standing_of_agent()
+                ));
             }
         }
         Ok(())

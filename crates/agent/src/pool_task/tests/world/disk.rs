@@ -2,7 +2,7 @@
 
 use super::kernel::Machine;
 use crate::environment::JournalWriter;
-use crate::journal::JournalError;
+use crate::journal::{self, JournalError};
 use crate::registry::Record;
 
 /// What is wrong with the disk.
@@ -42,7 +42,7 @@ impl Disk {
 
 impl JournalWriter for Machine {
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        let bytes = encode(records);
+        let bytes = journal::encode(records).expect("JSON");
         let (first, rest) = bytes.split_at(bytes.len() / 2);
         let begun = self.effect().disk.write(first);
         let done = begun && self.effect().disk.write(rest);
@@ -52,7 +52,7 @@ impl JournalWriter for Machine {
     }
 
     fn replace(&mut self, records: &[Record]) -> Result<(), JournalError> {
-        let bytes = encode(records);
+        let bytes = journal::encode(records).expect("JSON");
         let mut kernel = self.effect();
         let whole = std::mem::take(&mut kernel.disk.content);
         if kernel.disk.write(&bytes) {
@@ -75,19 +75,4 @@ impl JournalWriter for Machine {
 fn no_room() -> JournalError {
     let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
     JournalError::File { action: "write to", path: "in memory".into(), source }
-}
-
-/// Temporarily here: what the journal does.
-fn encode(records: &[Record]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (following, record) in (0..records.len()).rev().zip(records) {
-        let mut body = serde_json::to_vec(record).expect("JSON");
-        if following > 0 {
-            body.push(b' ');
-        }
-        bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
-        bytes.extend_from_slice(&body);
-        bytes.push(b'\n');
-    }
-    bytes
 }

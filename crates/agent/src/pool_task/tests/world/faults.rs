@@ -41,6 +41,7 @@ impl World {
                 let mute = kernel.gpus.mute.clone();
                 drop(kernel);
                 tell!(self, "NVML says nothing of cards {mute:?}");
+                self.end_whom_no_look_shows();
             }
             15..18 => self.a_stranger_comes(random),
             18 if random.u8(..8) == 0 => self.reboot(),
@@ -62,7 +63,11 @@ impl World {
             return self.agent_was_lost();
         }
         let known = self.standing_on_disk()?;
-        if known == before { Ok(()) } else { Err(format!("the disk knows\n{known}\nand the agent knew\n{before}")) }
+        if known == before {
+            Ok(())
+        } else {
+            Err(format!("the disk knows\n{known}\nand the agent knew\n{before}"))
+        }
     }
 
     /// An agent has ended. Where the disk lacks something that programs were told, what no look can show is lost: those who
@@ -81,14 +86,29 @@ impl World {
             let is_shown = program.leased.is_some() && program.on_card(&kernel, *key) > TOLERANCE;
             match is_shown {
                 true => program.was_forgotten = true,
-                false if program.leased.is_some() || has_mail && program.stage == Stage::Asking => ending.push(*key),
+                false if program.leased.is_some() || has_mail && program.stage == Stage::Asking => {
+                    ending.push(*key)
+                }
                 false => {}
             }
         }
         for key in ending {
             self.end(key);
         }
+        self.end_whom_no_look_shows();
         Ok(())
+    }
+
+    /// Of whom the journal knows nothing and NVML shows nothing, nobody can know.
+    fn end_whom_no_look_shows(&mut self) {
+        let kernel = self.machine.kernel();
+        let gpus = &kernel.gpus;
+        let is_hidden = |card: u32| gpus.lost.contains(&card) || gpus.mute.contains(&card);
+        let forgotten =
+            self.programs.iter().filter(|(_, program)| program.was_forgotten && is_hidden(program.card()));
+        let hidden: Vec<ProcessKey> = forgotten.map(|(key, _)| *key).collect();
+        drop(kernel);
+        hidden.into_iter().for_each(|key| self.end(key));
     }
 
     fn some_process(&self, random: &mut Rng) -> Option<ProcessKey> {
@@ -134,6 +154,7 @@ impl World {
         }
         drop(kernel);
         tell!(self, "cards {lost:?} are lost{}", if is_reset { " with all that was on them" } else { "" });
+        self.end_whom_no_look_shows();
     }
 
     fn a_stranger_comes(&mut self, random: &mut Rng) {

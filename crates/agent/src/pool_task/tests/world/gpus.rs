@@ -61,7 +61,10 @@ impl Gpus {
 
     /// Who is on a card.
     pub(super) fn on(&self, card: u32) -> impl Iterator<Item = (ProcessKey, Taken)> {
-        self.taken.range((card, FIRST)..).take_while(move |((on, _), _)| *on == card).map(|((_, key), taken)| (*key, *taken))
+        self.taken
+            .range((card, FIRST)..)
+            .take_while(move |((on, _), _)| *on == card)
+            .map(|((_, key), taken)| (*key, *taken))
     }
 
     /// Memory that nobody has.
@@ -92,8 +95,10 @@ impl Kernel {
             processes: None,
             utilisation_of: None,
         };
-        let regular =
-            regular.then(|| Regular { looks: known.iter().map(look).collect(), counted: BTreeMap::<PodId, u64>::new() });
+        let regular = regular.then(|| Regular {
+            looks: known.iter().map(look).collect(),
+            counted: BTreeMap::<PodId, u64>::new(),
+        });
         Observation { began: Timestamp(self.now), seen, sightings: sightings.collect(), answers, regular }
     }
 }

@@ -76,7 +76,9 @@ impl World {
                 (core + u32::from(limits.core.get()), memory + u32::from(limits.memory.get()))
             });
             if core > 100 || memory > 100 {
-                return Err(format!("card {card} is overcommitted (core {core}, memory {memory}) by {pods:?}"));
+                return Err(format!(
+                    "card {card} is overcommitted (core {core}, memory {memory}) by {pods:?}"
+                ));
             }
         }
         Ok(())
@@ -110,9 +112,13 @@ impl World {
         for (key, program) in &self.programs {
             let Some(leased) = program.leased.filter(|_| !program.was_forgotten) else { continue };
             let lease = agent.task.pool.pod(&program.pod).and_then(|view| view.lease);
-            let is_known = lease.is_some_and(|lease| lease.lease.0 == leased.lease && *lease.card == uuid(program.card()));
+            let is_known = lease
+                .is_some_and(|lease| lease.lease.0 == leased.lease && *lease.card == uuid(program.card()));
             if !is_known {
-                return Err(format!("process {} of {} holds lease {}, which the agent does not know", key.pid, program.pod, leased.lease));
+                return Err(format!(
+                    "process {} of {} holds lease {}, which the agent does not know",
+                    key.pid, program.pod, leased.lease
+                ));
             }
         }
         Ok(())
@@ -139,7 +145,10 @@ impl World {
                 return Err(format!("{} was granted {} before anybody has looked", lease.pod, lease.card));
             };
             let card = agent.card_index(lease.card);
-            let long = kernel.gpus.on(card).filter(|(_, taken)| taken.much_since.is_some_and(|since| since + STALE < kernel.now));
+            let long = kernel
+                .gpus
+                .on(card)
+                .filter(|(_, taken)| taken.much_since.is_some_and(|since| since + STALE < kernel.now));
             let shown = shown.iter().filter(|(key, on, _)| *on == card && kernel.lives(*key));
             let mut there: BTreeMap<Option<&PodId>, u64> = BTreeMap::new();
             for (key, _, bytes) in shown {
@@ -147,9 +156,14 @@ impl World {
             }
             there.retain(|pod, bytes| *bytes > self.right_to(agent, *pod, card) + TOLERANCE);
             let without_lease = long.map(|(key, _)| self.pod_of(key));
-            let others = without_lease.filter(|pod| self.right_to(agent, *pod, card) == 0).chain(there.into_keys());
+            let others =
+                without_lease.filter(|pod| self.right_to(agent, *pod, card) == 0).chain(there.into_keys());
             if let Some(other) = others.into_iter().find(|pod| *pod != Some(lease.pod)) {
-                return Err(format!("{} was granted card {card} beside {}", lease.pod, other.map_or("strangers", PodId::as_str)));
+                return Err(format!(
+                    "{} was granted card {card} beside {}",
+                    lease.pod,
+                    other.map_or("strangers", PodId::as_str)
+                ));
             }
         }
         Ok(())
@@ -163,11 +177,17 @@ impl World {
     }
 
     /// Nothing is signalled without a reason that is true, or killed that was not told a grace before.
-    fn signals_have_reasons(&mut self, kernel: &Kernel, signals: Vec<(ProcessKey, Signal)>) -> Result<(), Violation> {
+    fn signals_have_reasons(
+        &mut self,
+        kernel: &Kernel,
+        signals: Vec<(ProcessKey, Signal)>,
+    ) -> Result<(), Violation> {
         for (key, signal) in signals {
             let run = self.pods.iter().find(|(_, pod)| pod.run.as_ref().is_some_and(|run| run.key == key));
             let pod = run.map(|(pod, _)| pod).or_else(|| self.pod_of(key)).cloned();
-            let Some(pod) = pod else { return Err(format!("process {} of no pod was sent {signal:?}", key.pid)) };
+            let Some(pod) = pod else {
+                return Err(format!("process {} of no pod was sent {signal:?}", key.pid));
+            };
             let why = self.why_told(kernel, &pod)?;
             let entry = self.pods.get_mut(&pod).expect("a pod");
             let Some(why) = why else {
@@ -179,9 +199,14 @@ impl World {
                 continue;
             }
             self.met.kills += 1;
-            let grace = qos().grace.0;
-            if entry.told_at.is_none_or(|told_at| kernel.now < told_at + grace) {
-                return Err(format!("process {} of {pod} was killed ({why}) and told at {:?}", key.pid, entry.told_at));
+            // Who has come to the card since was told with its pod.
+            let lease = self.agent.as_ref().and_then(|agent| agent.task.pool.pod(&pod)?.lease);
+            let announced_at = lease.and_then(|lease| Some(lease.ending?.told_at.0)).or(entry.told_at);
+            if announced_at.is_none_or(|told_at| kernel.now < told_at + qos().grace.0) {
+                return Err(format!(
+                    "process {} of {pod} was killed ({why}) and told at {announced_at:?}",
+                    key.pid
+                ));
             }
         }
         Ok(())
@@ -206,9 +231,15 @@ impl World {
                 TerminationReason::Preempted { by } => {
                     (held >= qos().pod_max_duration.0 && self.pods.contains_key(by), "pre-empted")
                 }
-                TerminationReason::IdleRelease { by } => (held >= 30_000 && self.pods.contains_key(by), "idle"),
+                TerminationReason::IdleRelease { by } => {
+                    (held >= 30_000 && self.pods.contains_key(by), "idle")
+                }
             };
-            return if is_true { Ok(Some(why)) } else { Err(format!("{pod} was told to terminate: {}, which is not true", ending.why)) };
+            return if is_true {
+                Ok(Some(why))
+            } else {
+                Err(format!("{pod} was told to terminate: {}, which is not true", ending.why))
+            };
         }
         let is_forgotten = self.programs.values().any(|program| program.pod == *pod && program.was_forgotten);
         let was_waited_for = agent.started + 60_000 <= kernel.now;

@@ -123,7 +123,8 @@ impl Liar {
     fn scribble(&mut self, random: &mut Rng) -> Did {
         let Some(ledger) = &self.ledger else { return Did::Nothing };
         let slots = 128..128 + 8 * 64;
-        let place = if random.bool() { random.u64(slots) & !7 } else { random.u64(..ledger::FILE_LENGTH as u64 - 8) };
+        let place =
+            if random.bool() { random.u64(slots) & !7 } else { random.u64(..ledger::FILE_LENGTH as u64 - 8) };
         let word = match random.u8(..4) {
             0 => 0,
             1 => u64::MAX,

@@ -7,8 +7,8 @@ use gpupool_core::pool::{Limits, PodId, Policy};
 use gpupool_core::share::{Percent, Share};
 
 use super::gpus::TOTAL;
-use super::{World, tell};
 use super::kernel::{Kernel, Said};
+use super::{World, tell};
 use crate::admin_api::{Register, Reply, Request};
 use crate::event::AgentEvent;
 use crate::pod::{Asks, PodNews, PodOnNode, PodRef};

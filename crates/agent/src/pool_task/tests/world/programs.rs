@@ -183,7 +183,11 @@ impl Program {
     pub(super) fn act(&mut self, kernel: &mut Kernel, me: ProcessKey, random: &mut Rng, serves: bool) -> Did {
         match self.stage {
             Stage::Unknown if self.leased.is_some() || self.owes_release || random.u8(..4) > 0 => {
-                if serves { self.greet(kernel, me) } else { Did::Nothing }
+                if serves {
+                    self.greet(kernel, me)
+                } else {
+                    Did::Nothing
+                }
             }
             Stage::Greeting(since) if kernel.now - since > GREETING_TIMEOUT => {
                 self.lose_connection(kernel);
