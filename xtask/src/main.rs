@@ -62,7 +62,7 @@ enum Task {
         #[command(flatten)]
         length: bench::Length,
     },
-    /// Kills what 20 pods on 4 cards depend on, for ten minutes, on real kubelets; watches the cards all along.
+    /// Kills, stops and breaks what 20 pods on 4 cards depend on, for ten minutes, on real kubelets.
     Soak(soak::Options),
     /// Feeds broken input to every decoder and reports what is answered wrongly.
     Fuzz(fuzz::Options),

@@ -7,7 +7,7 @@ use crate::step;
 /// How the run is to be.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long things are killed, in seconds; the waits for every pod's turn come on top.
+    /// How long things are killed, stopped and broken, in seconds; the waits for every pod's turn come on top.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     seconds: u64,
     /// Repeats a run, as far as a seed can; every run prints its own.

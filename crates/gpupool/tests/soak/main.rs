@@ -1,10 +1,10 @@
-//! 20 pods contend for 4 cards on two real kubelets while what they depend on is killed at random.
+//! 20 pods contend for 4 cards on two real kubelets while what they depend on fails at random.
 //!
-//! Every few seconds one of agent, control, kubelet, containerd, API server, scheduler or a pod is killed. Safety is
-//! watched all along from the outside, in the simulated cards themselves: no card is promised twice, no pod takes more
+//! Every few seconds one of agent, control, kubelet, containerd, API server, scheduler or a pod is killed, stops for a
+//! while, or has a worse day (`faults`). Safety is watched all along from the outside, in the simulated cards themselves: no card is promised twice, no pod takes more
 //! memory than its limit, and whoever has a context belongs to a pod. Meanwhile a hostile pod on every node does all that
 //! its program can do to the agent, its ledger and the cards, and strangers ask control for what they may not have; every
-//! agent answers all along. When the killing stops, every pod must get its turn.
+//! agent answers all along. When the faults stop, every pod must get its turn.
 //!
 //! `GPUPOOL_SOAK_SEED` repeats a run as far as a seed can; `GPUPOOL_SOAK_SECONDS` makes it longer (`cargo xtask soak`).
 //! Needs root, and what `cargo xtask dist` builds: done first unless `GPUPOOL_DIST` says where it is.
@@ -15,6 +15,7 @@ mod answers;
 #[path = "../fixtures/card_holders.rs"]
 mod card_holders;
 mod cards;
+mod faults;
 mod hostile;
 mod manifest;
 mod pods;
@@ -24,11 +25,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use gpupool_testbed::{Cluster, Kubectl, KubeletNode, NAMESPACE, Product};
+use gpupool_testbed::{Cluster, Kubectl, KubeletNode, Product};
 use serde_json::json;
 
 use answers::Answers;
 use cards::Watch;
+use faults::Faults;
 use hostile::Hostile;
 use pods::Pods;
 use strangers::Strangers;
@@ -59,13 +61,14 @@ fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
     let mut hostile = Hostile::new(cluster.kubectl_handle(), watch.limits());
     let strangers = Strangers::start(cluster.kubectl_handle(), rng.u64(..));
     let end = Instant::now() + Duration::from_secs(seconds);
-    let (mut kills, mut stretches) = (0, 0);
+    let mut faults = Faults::on(&cluster);
+    let (mut count, mut stretches) = (0, 0);
     while Instant::now() < end {
         hostile.renew(&NODES, &mut rng);
         let killing = Instant::now() + KILLING;
         while Instant::now() < killing {
-            kill_something(&mut cluster, &mut pods, &mut rng);
-            kills += 1;
+            faults.one(&mut cluster, &mut pods, &mut rng);
+            count += 1;
             watch.check(|| pods.told());
             answers.check();
             strangers.check();
@@ -78,7 +81,8 @@ fn pods_get_their_turns_and_no_card_is_given_twice_whatever_is_killed() {
     let asked_for = strangers.finish();
     let (given, slowest) = answers.finish();
     let looks = watch.finish();
-    eprintln!("soak: {kills} kills, {stretches} quiet stretches, {looks} looks, 0 violations");
+    eprintln!("soak: {count} faults, {stretches} quiet stretches, {looks} looks, 0 violations");
+    eprintln!("soak: done: {}", faults.told());
     eprintln!("soak: hostile pods did: {}", hostile.told());
     eprintln!("soak: strangers asked for: {asked_for}");
     eprintln!("soak: {given} answers of agents, the slowest after {slowest:?}");
@@ -105,6 +109,9 @@ fn start(rng: &mut Rng) -> Cluster {
         );
     }
     let mut cluster = builder.start().unwrap_or_else(|failure| panic!("{failure}"));
+    for node in NODES {
+        Faults::small_disk(&cluster, node);
+    }
     // Half of the runs end who takes more than its limit; in the others it keeps its card from everybody else.
     let mut arguments = vec!["--grace=2s"];
     arguments.extend(rng.bool().then_some("--evict-unaccounted"));
@@ -131,23 +138,6 @@ fn everybody_gets_a_turn(watch: &Watch, pods: &mut Pods) {
         assert!(!late, "these pods got no turn in {PATIENCE:?}: {waiting:?}\n{}", pods.told());
         thread::sleep(Duration::from_millis(500));
     }
-}
-
-fn kill_something(cluster: &mut Cluster, pods: &mut Pods, rng: &mut Rng) {
-    let node = NODES[rng.usize(0..NODES.len())];
-    let component = match rng.u32(0..8) {
-        0 => format!("kubelet@{node}"),
-        1 => format!("containerd@{node}"),
-        2 => "kube-apiserver".to_owned(),
-        3 => "kube-scheduler".to_owned(),
-        4 | 5 => return pods.kill_one_of(NAMESPACE, "app=gpupool-agent", rng),
-        6 => return pods.kill_one_of(NAMESPACE, "app=gpupool-control", rng),
-        _ => return pods.replace_one(rng),
-    };
-    eprintln!("soak: killing {component}");
-    cluster.kill(&component).unwrap_or_else(|failure| panic!("{failure}"));
-    thread::sleep(Duration::from_millis(rng.u64(100..4000)));
-    cluster.start_again(&component).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// Runs kubectl until it succeeds: the API server or admission may be away at this moment.

@@ -1,7 +1,7 @@
 //! The pods that contend.
 
 use fastrand::Rng;
-use gpupool_testbed::{Kubectl, PUBLISHED_IMAGE};
+use gpupool_testbed::{Kubectl, NAMESPACE, PUBLISHED_IMAGE};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -11,6 +11,9 @@ use crate::{insist, manifest};
 /// Takes the card for a short while, again and again; a round that was cut short is followed by the next.
 const PROGRAM: &str = "while true; do gpu init retain alloc 100000000 sleep $((RANDOM % 1500 + 200)); \
                        sleep 0.$((RANDOM % 9)); done";
+
+/// Agents among the pods of gpupool's own.
+pub(crate) const AGENTS: &str = "app=gpupool-agent";
 
 #[derive(Debug)]
 struct Pod {
@@ -72,16 +75,31 @@ impl Pods {
     }
 
     /// Kills a pod of gpupool's own.
-    pub(crate) fn kill_one_of(&self, namespace: &str, selector: &str, rng: &mut Rng) {
-        let names = self.insist(&["get", "pods", "-n", namespace, "-l", selector, "-o", "name"], "");
-        let names: Vec<&str> = names.lines().collect();
-        if names.is_empty() {
-            return;
+    pub(crate) fn kill_one_of(&self, selector: &str, rng: &mut Rng) {
+        let names = self.own_pods(&["-l", selector]);
+        if let Some(name) = names.get(rng.usize(0..names.len().max(1))) {
+            self.kill_own(name);
         }
-        let name = names[rng.usize(0..names.len())];
+    }
+
+    /// Kills the agent of a node.
+    pub(crate) fn kill_agent_of(&self, node: &str) {
+        let there = format!("spec.nodeName={node}");
+        for name in self.own_pods(&["-l", AGENTS, "--field-selector", &there]) {
+            self.kill_own(&name);
+        }
+    }
+
+    fn own_pods(&self, which: &[&str]) -> Vec<String> {
+        let get = ["get", "pods", "-n", NAMESPACE, "-o", "name"];
+        let names = self.insist(&[&get, which].concat(), "");
+        names.lines().map(str::to_owned).collect()
+    }
+
+    fn kill_own(&self, name: &str) {
         eprintln!("soak: killing {name}");
         let force = ["--grace-period=0", "--force", "--wait=false", "--ignore-not-found"];
-        self.insist(&[["delete", "-n", namespace, name].as_slice(), &force].concat(), "");
+        self.insist(&[["delete", "-n", NAMESPACE, name].as_slice(), &force].concat(), "");
     }
 
     /// The pods that are not among these.
@@ -95,7 +113,7 @@ impl Pods {
             let output = self.kubectl.output(arguments, "").unwrap();
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let agents = list(&["get", "pods", "-n", "gpupool-system", "-l", "app=gpupool-agent", "-o", "name"]);
+        let agents = list(&["get", "pods", "-n", NAMESPACE, "-l", AGENTS, "-o", "name"]);
         let status = |agent: &str| {
             let name = agent.trim_start_matches("pod/");
             list(&[
