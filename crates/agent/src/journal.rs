@@ -262,7 +262,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
         let (mut first, _) = journal(&path);
-        ["one", "two", "three"].iter().for_each(|record| first.append(&[record]).unwrap());
+        for record in ["one", "two", "three"] {
+            first.append(&[record]).unwrap();
+        }
         let content = std::fs::read(&path).unwrap();
         let line = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for length in 0..content.len() {
@@ -291,7 +293,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
         let (mut first, _) = journal(&path);
-        ["one", "two", "three"].iter().for_each(|record| first.append(&[record]).unwrap());
+        for record in ["one", "two", "three"] {
+            first.append(&[record]).unwrap();
+        }
         let mut content = std::fs::read(&path).unwrap();
         let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 12;
         content[second] ^= 4;

@@ -4,7 +4,6 @@ mod cluster;
 mod machine;
 mod node;
 mod occupied;
-mod random;
 mod world;
 
 use std::os::fd::AsFd as _;

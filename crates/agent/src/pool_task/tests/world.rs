@@ -221,7 +221,8 @@ impl World {
                 let now = self.standing_on_disk()?;
                 let is_behind = self.machine.kernel().disk.is_behind;
                 if is_behind || before.as_ref() == Some(&now) || after == now {
-                    return self.agent_was_lost();
+                    self.agent_was_lost();
+                    return Ok(());
                 }
                 Err(format!(
                     "what is on the disk is neither what was before nor what came of it:\n{now}\nafter:\n{after}"

@@ -3,7 +3,7 @@
 //! Whatever waits for the task comes in any order that the real loop allows: what one connection says in its own, looks in
 //! theirs, ends of processes in any.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::Receiver;
 
 use fastrand::Rng;
@@ -64,7 +64,9 @@ pub(super) struct Agent {
     next_second: u64,
     /// The cards that it found when it started.
     pub(super) known: Vec<u32>,
-    pub(super) notices: mpsc::Receiver<Notice>,
+    notices: mpsc::Receiver<Notice>,
+    /// Pods of the cluster of which it was told that they make room for others.
+    pub(super) announced: BTreeSet<String>,
     pub(super) news: VecDeque<AgentEvent>,
     /// What the last look showed it: process, card, bytes.
     pub(super) shown: Option<Vec<(ProcessKey, u32, u64)>>,
@@ -143,6 +145,7 @@ impl Agent {
             next_second: now,
             known,
             notices,
+            announced: BTreeSet::new(),
             news: VecDeque::new(),
             shown: None,
             started: now,
@@ -283,6 +286,15 @@ impl Agent {
                 set_end(machine, number, AgentsEnd::Closing(from));
                 let (let_go, _gone) = oneshot::channel();
                 self.task.handle(AgentEvent::Over { from, let_go });
+            }
+        }
+    }
+
+    /// Hears what the owners of pods are told.
+    pub(super) fn hear_notices(&mut self) {
+        while let Ok(notice) = self.notices.try_recv() {
+            if let Notice::Preempted { victim, .. } = notice {
+                self.announced.insert(victim.uid);
             }
         }
     }

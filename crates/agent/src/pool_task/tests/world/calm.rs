@@ -14,7 +14,6 @@ use super::invariants::Violation;
 use super::programs::{Did, Stage};
 use super::{World, tell};
 use crate::procfs::ProcessKey;
-use crate::usage_audit::TOLERANCE;
 
 /// How long the world is left alone before a look at its queue, in milliseconds: longer than anybody may stay away.
 const CALM: u64 = 75_000;
@@ -36,7 +35,9 @@ impl World {
         self.the_head_has_what_it_can_have()?;
         tell!(self, "liars and strangers end");
         let liars: Vec<ProcessKey> = self.liars.keys().copied().collect();
-        liars.into_iter().for_each(|key| self.end(key));
+        for key in liars {
+            self.end(key);
+        }
         let end = self.machine.kernel().now + LONGEST;
         while !self.is_over() {
             if self.machine.kernel().now > end {
@@ -62,7 +63,7 @@ impl World {
             && agent.known.len() < self.kind.cards as usize
         {
             self.agent_has_ended("is started again");
-            self.agent_was_lost()?;
+            self.agent_was_lost();
         }
         self.start_agent(None)
     }
@@ -154,7 +155,9 @@ impl World {
             |pod: &PodId| self.pods.get(pod).is_none_or(|pod| pod.run.is_none() && pod.object.is_none());
         let programs =
             self.programs.iter().filter(|(_, program)| is_deleted(&program.pod)).map(|(key, _)| *key);
-        programs.collect::<Vec<_>>().into_iter().for_each(|key| self.end(key));
+        for key in programs.collect::<Vec<_>>() {
+            self.end(key);
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -180,7 +183,7 @@ impl World {
             let strangers = kernel.gpus.on(index).filter(|(key, taken)| {
                 let pod = self.pod_of(*key).and_then(|pod| pool.pod(pod)?.lease);
                 let is_leased = pod.is_some_and(|lease| lease.card == card.uuid);
-                taken.bytes > 0 && !(is_leased && taken.bytes <= TOLERANCE) && !is_leased
+                taken.bytes > 0 && !is_leased
             });
             let is_over_limit = |pod: &PodId| {
                 let mine = kernel.gpus.on(index).filter(|(key, _)| self.pod_of(*key) == Some(pod));

@@ -60,7 +60,8 @@ impl World {
         let before = self.standing_of_agent();
         self.agent_has_ended(if is_told { "ends as it was told" } else { "is killed" });
         if self.machine.kernel().disk.is_behind {
-            return self.agent_was_lost();
+            self.agent_was_lost();
+            return Ok(());
         }
         let known = self.standing_on_disk()?;
         if known == before {
@@ -72,9 +73,9 @@ impl World {
 
     /// An agent has ended. Where the disk lacks something that programs were told, what no look can show is lost: those who
     /// hold a lease and have nothing on a card yet end with it.
-    pub(super) fn agent_was_lost(&mut self) -> Result<(), Violation> {
+    pub(super) fn agent_was_lost(&mut self) {
         if !std::mem::take(&mut self.machine.kernel().disk.is_behind) {
-            return Ok(());
+            return;
         }
         tell!(self, "what it could not write is lost");
         self.pods.values_mut().for_each(|pod| pod.forgotten_until = u64::MAX);
@@ -87,7 +88,7 @@ impl World {
             match is_shown {
                 true => program.was_forgotten = true,
                 false if program.leased.is_some() || has_mail && program.stage == Stage::Asking => {
-                    ending.push(*key)
+                    ending.push(*key);
                 }
                 false => {}
             }
@@ -96,7 +97,6 @@ impl World {
             self.end(key);
         }
         self.end_whom_no_look_shows();
-        Ok(())
     }
 
     /// Of whom the journal knows nothing and NVML shows nothing, nobody can know.
@@ -108,7 +108,9 @@ impl World {
             self.programs.iter().filter(|(_, program)| program.was_forgotten && is_hidden(program.card()));
         let hidden: Vec<ProcessKey> = forgotten.map(|(key, _)| *key).collect();
         drop(kernel);
-        hidden.into_iter().for_each(|key| self.end(key));
+        for key in hidden {
+            self.end(key);
+        }
     }
 
     fn some_process(&self, random: &mut Rng) -> Option<ProcessKey> {

@@ -10,6 +10,7 @@ use super::agent::{Agent, qos};
 use super::gpus::{uuid, uuid_text};
 use super::kernel::Kernel;
 use crate::procfs::ProcessKey;
+use crate::registry::CardUse;
 use crate::usage_audit::TOLERANCE;
 
 /// A look that began longer ago than this tells nothing any more about who is on a card, in milliseconds.
@@ -37,6 +38,9 @@ impl World {
         let signals = std::mem::take(&mut kernel.sent_signals);
         if self.agent.is_none() {
             return Ok(());
+        }
+        if let Some(agent) = &mut self.agent {
+            agent.hear_notices();
         }
         self.signals_have_reasons(&kernel, signals)?;
         let Some(agent) = self.agent.as_ref() else { return Ok(()) };
@@ -154,10 +158,10 @@ impl World {
             for (key, _, bytes) in shown {
                 *there.entry(self.pod_of(*key)).or_default() += bytes;
             }
-            there.retain(|pod, bytes| *bytes > self.right_to(agent, *pod, card) + TOLERANCE);
+            there.retain(|pod, bytes| *bytes > right_to(agent, *pod, card) + TOLERANCE);
             let without_lease = long.map(|(key, _)| self.pod_of(key));
             let others =
-                without_lease.filter(|pod| self.right_to(agent, *pod, card) == 0).chain(there.into_keys());
+                without_lease.filter(|pod| right_to(agent, *pod, card) == 0).chain(there.into_keys());
             if let Some(other) = others.into_iter().find(|pod| *pod != Some(lease.pod)) {
                 return Err(format!(
                     "{} was granted card {card} beside {}",
@@ -167,13 +171,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// What a pod may take of a card, in bytes.
-    fn right_to(&self, agent: &Agent, pod: Option<&PodId>, card: u32) -> u64 {
-        let lease = pod.and_then(|pod| agent.task.pool.pod(pod)?.lease);
-        let limits = lease.filter(|lease| lease.card.as_str() == uuid_text(card)).map(|lease| lease.limits);
-        limits.map_or(0, |limits| super::gpus::TOTAL / 100 * u64::from(limits.memory.get()))
     }
 
     /// Nothing is signalled without a reason that is true, or killed that was not told a grace before.
@@ -222,14 +219,15 @@ impl World {
         let lease = agent.task.pool.pod(pod).and_then(|view| view.lease);
         if let Some((lease, ending)) = lease.and_then(|lease| Some((lease.clone(), lease.ending?.clone()))) {
             let held = (ending.told_at - lease.since).0;
+            let is_announced = !self.kind.in_cluster || agent.announced.contains(pod.as_str());
             let (is_true, why) = match &ending.why {
                 TerminationReason::Stopped => (false, "stopped"),
                 TerminationReason::CardLost => {
                     let card = agent.card_index(lease.card);
                     (card == u32::MAX || self.watch.ever_lost.contains(&card), "its card is lost")
                 }
-                TerminationReason::Preempted { by } => {
-                    (held >= qos().pod_max_duration.0 && self.pods.contains_key(by), "pre-empted")
+                TerminationReason::Preempted { .. } => {
+                    (held >= qos().pod_max_duration.0 && is_announced, "pre-empted")
                 }
                 TerminationReason::IdleRelease { by } => {
                     (held >= 30_000 && self.pods.contains_key(by), "idle")
@@ -247,11 +245,29 @@ impl World {
     }
 }
 
+/// What a pod may take of a card, in bytes.
+fn right_to(agent: &Agent, pod: Option<&PodId>, card: u32) -> u64 {
+    let lease = pod.and_then(|pod| agent.task.pool.pod(pod)?.lease);
+    let limits = lease.filter(|lease| lease.card.as_str() == uuid_text(card)).map(|lease| lease.limits);
+    limits.map_or(0, |limits| super::gpus::TOTAL / 100 * u64::from(limits.memory.get()))
+}
+
 fn the_task_agrees_with_itself(kernel: &Kernel, agent: &Agent) -> Result<(), Violation> {
     let task = &agent.task;
     task.pool.check_invariants().map_err(|violation| violation.to_string())?;
     if task.reports.counters.disagreements.get() > 0 {
         return Err(format!("the pool refused what must succeed: {:?}", crate::log::take()));
+    }
+    for lease in task.pool.leases() {
+        let is_used = !task.registry.members_using(lease.pod, CardUse::Holding).is_empty();
+        if !is_used && task.presence.has_left(lease.pod, lease.card) {
+            return Err(format!("nobody holds the lease of {}, and it does not end", lease.pod));
+        }
+    }
+    for waiting in task.pool.queue() {
+        if task.registry.members_using(waiting.pod, CardUse::Waiting).is_empty() {
+            return Err(format!("{} stands in the queue, and nobody of it waits", waiting.pod));
+        }
     }
     let heard_of = |key: &ProcessKey| kernel.lives(*key) || kernel.exits.contains(key);
     match task.registry.processes().find(|(key, _)| !heard_of(key)) {

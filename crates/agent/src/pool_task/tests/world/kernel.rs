@@ -75,8 +75,6 @@ pub(super) struct Process {
     /// In a cluster: the pod that its cgroup is of.
     pub(super) cgroup: Option<PodId>,
     pub(super) ended: bool,
-    /// What its descendants leave behind becomes its own, as with `gpupool run`.
-    pub(super) is_reaper: bool,
     /// By SIGSTOP.
     pub(super) stopped: bool,
     /// The agent that runs waits for its pidfd.
@@ -95,6 +93,8 @@ pub(super) struct Kernel {
     pub(super) disk: Disk,
     pub(super) gpus: Gpus,
     pub(super) processes: BTreeMap<ProcessKey, Process>,
+    /// What their descendants leave behind becomes their own, as with `gpupool run`.
+    pub(super) reapers: BTreeSet<ProcessKey>,
     pub(super) sockets: BTreeMap<usize, Socket>,
     next_socket: usize,
     next_pid: u32,
@@ -117,6 +117,7 @@ impl Kernel {
             disk,
             gpus: Gpus::new(cards),
             processes: BTreeMap::from([(init, Process::default())]),
+            reapers: BTreeSet::new(),
             sockets: BTreeMap::new(),
             next_socket: 0,
             next_pid: 100,
@@ -161,7 +162,7 @@ impl Kernel {
         let mut here = key;
         while let Some(process) = self.processes.get(&here) {
             here = ProcessKey { pid: process.parent, start: process.parent.into() };
-            if self.processes.get(&here).is_some_and(|process| process.is_reaper && !process.ended) {
+            if self.reapers.contains(&here) && self.lives(here) {
                 return here.pid;
             }
         }
@@ -289,14 +290,13 @@ struct AgentsSocket {
 impl PeerSocket for AgentsSocket {
     fn send(&self, frame: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
         let mut kernel = self.machine.effect();
-        let is_full = |socket: &mut &mut Socket| socket.to_caller.len() >= UNREAD;
-        let Some(mut socket) = kernel.sockets.get_mut(&self.number) else {
+        let Some(socket) = kernel.sockets.get_mut(&self.number) else {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         };
         if socket.cut || socket.hung_up {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         }
-        if is_full(&mut socket) {
+        if socket.to_caller.len() >= UNREAD {
             return Err(std::io::ErrorKind::WouldBlock.into());
         }
         let ledger = descriptors.get(1).map(BorrowedFd::try_clone_to_owned).transpose()?;

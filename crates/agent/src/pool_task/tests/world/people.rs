@@ -101,7 +101,7 @@ pub(super) fn new_pod(
         pod.object = Some(object(&id, &pod.register));
     } else {
         let key = kernel.spawn(1, None);
-        kernel.processes.get_mut(&key).expect("a process").is_reaper = true;
+        kernel.reapers.insert(key);
         pod.run = Some(Run { key, socket: None, is_registered: false, asked: 0 });
     }
     kernel.limits.insert(id.clone(), TOTAL / 100 * u64::from(pod.limits.memory.get()));

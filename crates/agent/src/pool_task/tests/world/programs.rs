@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use gpupool_core::pool::PodId;
+use gpupool_wire::ledger::Slot;
 use gpupool_wire::message::{self, Hello, Message, RefusalReason};
 use gpupool_wire::{CardUuid, NO_CARD};
 
@@ -113,14 +114,14 @@ impl Program {
             self.lose_connection(kernel);
             return Did::Something("notices that its connection is over");
         };
-        self.take_in(kernel, me, packet)
+        self.take_in(kernel, me, &packet)
     }
 
-    fn take_in(&mut self, kernel: &mut Kernel, me: ProcessKey, packet: Packet) -> Did {
+    fn take_in(&mut self, kernel: &mut Kernel, me: ProcessKey, packet: &Packet) -> Did {
         match message::decode(&packet.frame).expect("the agent sends messages") {
             Message::Welcome(welcome) => {
                 if self.leased.is_none() {
-                    self.adopt(kernel, me, &packet, welcome.slot());
+                    self.adopt(kernel, me, packet, welcome.slot());
                 }
                 if matches!(self.stage, Stage::Greeting(_)) {
                     self.stage = Stage::Known;
@@ -298,7 +299,7 @@ impl Program {
         }
         self.counted += bytes;
         if !std::mem::replace(&mut self.has_context, true) {
-            self.with_slot(|ledger, slot| ledger.slot(slot).map(|slot| slot.context_made()));
+            self.with_slot(|ledger, slot| ledger.slot(slot).map(Slot::context_made));
         }
         Did::Something("allocates")
     }
@@ -324,7 +325,7 @@ impl Program {
         let all = self.counted;
         self.free(kernel, me, all);
         if std::mem::take(&mut self.has_context) {
-            self.with_slot(|ledger, slot| ledger.slot(slot).map(|slot| slot.context_gone()));
+            self.with_slot(|ledger, slot| ledger.slot(slot).map(Slot::context_gone));
         }
         (self.leased, self.was_forgotten) = (None, false);
         self.owes_release = !self.say(kernel, Frame::Release);
