@@ -339,7 +339,8 @@ impl PoolTask {
     fn finish(&mut self) {
         loop {
             while let Some((pod, lease)) = self.outbox.next_unclaimed() {
-                self.apply(&Event::Released { pod, lease });
+                self.apply(&Event::Released { pod: pod.clone(), lease });
+                self.retire(&pod);
             }
             // Who has a right to be there changes with leases, and every change of those is a record.
             let may_differ = self.presence.take_changed() || self.outbox.has_records();
