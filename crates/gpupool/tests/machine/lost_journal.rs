@@ -6,15 +6,20 @@ use std::process::{Child, Command, Stdio};
 use gpupool_agent::admin_api::Status;
 use simgpu_device::{Machine, MachineSettings};
 
-use crate::agent_node::{AgentNode, gpupool, said, wait_for};
+use crate::agent_node::{AgentNode, said, wait_for};
 use crate::card_holders::holders;
 
-/// A pod whose program uses a card until its standard input closes, and what it says.
-fn program(node: &AgentNode, name: &str, share: &str) -> Child {
-    let mut command: Command = node.gpupool("run");
-    command.args(["--core", share, "--memory", share, "--name", name, "--"]);
-    command.arg(gpupool().get_program()).arg("demo-program").stdin(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
+/// A pod whose program uses a card until its standard input closes.
+fn program(node: &AgentNode, name: &str) -> Child {
+    let binary = node.folder().join("allocator");
+    if !binary.exists() {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/allocator.c");
+        let compiled = Command::new("gcc").arg("-o").arg(&binary).args([source, "-ldl"]).status();
+        assert!(compiled.unwrap().success(), "allocator.c does not compile");
+    }
+    let mut command = node.gpupool("run");
+    command.args(["--core", "1:100", "--memory", "1:100", "--name", name, "--"]).arg(binary);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Lets it end; gives what it has said, which must be nothing but that it waited.
@@ -59,9 +64,9 @@ fn programs_of_a_lost_journal_are_known_again_and_nobody_gets_their_cards() {
     let mut node = AgentNode::start(&[]);
     let settings = MachineSettings::new(node.folder().join("simgpu.state"), "2").unwrap();
     let machine = Machine::open(&settings).unwrap();
-    let mut pods: Vec<Child> = ["a", "b"].map(|name| program(&node, name, "100")).into();
+    let mut pods: Vec<Child> = ["a", "b"].map(|name| program(&node, name)).into();
     node.wait_until("both cards to be taken", |status| holds(status, "a") && holds(status, "b"));
-    pods.push(program(&node, "c", "100"));
+    pods.push(program(&node, "c"));
     node.wait_until("the third to wait", |status| status.queue.len() == 1);
     let before = holders(&machine);
     assert_eq!(before.len(), 2);
