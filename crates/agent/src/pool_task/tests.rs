@@ -5,6 +5,7 @@ mod machine;
 mod node;
 mod occupied;
 mod random;
+mod terminations;
 
 use std::os::fd::AsFd as _;
 
