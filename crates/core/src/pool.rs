@@ -26,6 +26,7 @@
 //! The queue is described in `queue.rs`, making room in `preempt.rs`.
 
 mod action;
+mod change;
 mod clearing;
 mod config;
 mod event;
@@ -50,6 +51,7 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use action::{Action, TerminationReason};
+pub use change::{Change, Rebuilt};
 pub use config::{Card, Config, Limits, PodSpec, Policy, Qos};
 pub use event::Event;
 pub use ident::{CardUuid, LeaseId, PodId};
@@ -118,6 +120,7 @@ impl Pool {
     /// nothing, not even the time; whatever was due then is done with the next event.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Result<Vec<Action>, Refusal> {
         let mut out = Vec::new();
+        self.pods.forget_touched();
         let before = self.now;
         self.now = now.max(before);
         if let Err(refusal) = self.take_in(event, &mut out) {

@@ -16,13 +16,17 @@ use crate::agent::connection::Connection;
 use crate::agent::conversation::{self, Failure, Retry};
 use crate::real::call;
 use crate::state::account::Account;
-use crate::state::{Mode, PROCESS, ProcessStage, account, close_row, mode, set_stage, stage};
+use crate::state::{self, Mode, PROCESS, ProcessStage, account, close_row, mode, set_stage, stage};
 use crate::table::{Class, Entry};
 use crate::text::Text;
 use crate::{environment, sys};
 
 /// A running program looks after its connection at most this often, in milliseconds.
 const CONNECTION_CHECK_EVERY_MS: u64 = 1_000;
+
+/// How often other threads look whether the driver has started, before they go on without: five seconds, at five looks a
+/// millisecond.
+const LONGEST_START: u32 = 25_000;
 
 /// Whether the real driver was initialised, by this process or before it was forked: not wiped, as the driver's own
 /// state is not.
@@ -105,10 +109,25 @@ pub(crate) fn driver_survived_fork() -> Result<(), CUresult> {
 #[cold]
 #[inline(never)]
 fn take_lease() -> Result<(), CUresult> {
-    let mut connection = PROCESS.connection.lock();
-    if PROCESS.held.load(Ordering::SeqCst) != 0 {
-        return Ok(());
-    }
+    let mut looks = 0;
+    let mut connection = loop {
+        let connection = PROCESS.connection.lock();
+        if PROCESS.held.load(Ordering::SeqCst) != 0 || state::is_in_the_start() {
+            return Ok(());
+        }
+        let starter = PROCESS.starter.load(Ordering::SeqCst);
+        if starter == 0 {
+            break connection;
+        }
+        drop(connection);
+        sys::sleep_microseconds(200);
+        looks += 1;
+        if looks == LONGEST_START {
+            // The start may be waiting for this very thread: what is asked is asked of the driver from now on.
+            let anybody = state::ANYBODY;
+            let _ = PROCESS.starter.compare_exchange(starter, anybody, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    };
     let me = connection.me;
     let grant = conversation::acquire(&mut PROCESS.link(&mut connection), &me)
         .map_err(|_| CUDA_ERROR_DEVICE_UNAVAILABLE)?;
@@ -117,12 +136,19 @@ fn take_lease() -> Result<(), CUresult> {
     // What was owed for an older lease would now end this one.
     connection.owes_release = false;
     if stage() != ProcessStage::Granted {
+        PROCESS.starter.store(sys::this_thread(), Ordering::SeqCst);
+        // Profilers are loaded into the driver's start and call it from there.
+        drop(connection);
         let code = initialise_on(&grant.card);
+        connection = PROCESS.connection.lock();
+        if code == CUDA_SUCCESS {
+            set_stage(ProcessStage::Granted);
+        }
+        PROCESS.starter.store(0, Ordering::SeqCst);
         if code != CUDA_SUCCESS {
             end_lease(&mut connection);
             return Err(code);
         }
-        set_stage(ProcessStage::Granted);
     }
     PROCESS.held.store(1, Ordering::SeqCst);
     Ok(())
@@ -142,6 +168,7 @@ fn initialise_on(card: &[u8; 16]) -> CUresult {
     code
 }
 
+#[inline(never)]
 fn end_lease(connection: &mut Connection) {
     connection.me.lease = 0;
     connection.owes_release = !connection.send(Release::new().as_bytes());

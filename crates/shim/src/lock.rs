@@ -4,7 +4,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::sys;
 
@@ -53,7 +53,8 @@ impl<T> Lock<T> {
     /// The value if nobody has it.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let taken = self.word.compare_exchange(OPEN, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(Guard { lock: self })
+        // Not `then_some`: a guard that is made and not wanted opens the lock of whoever has it.
+        taken.is_ok().then(|| Guard { lock: self })
     }
 
     #[cold]
@@ -96,9 +97,58 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
+/// One thread at a time, which may come by again: the driver calls others back (a profiler) in the middle of a call, and
+/// they call the driver.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    lock: Lock<()>,
+    /// Who has it, by [`sys::this_thread`].
+    holder: AtomicUsize,
+}
+
+/// A thread's turn, until it is dropped; of a thread that had its turn already, nothing.
+pub(crate) struct TurnGuard<'a>(Option<&'a Turn>);
+
+impl Turn {
+    /// Nobody's turn.
+    pub(crate) const fn new() -> Self {
+        Self { lock: Lock::new(()), holder: AtomicUsize::new(0) }
+    }
+
+    /// Waits for this thread's turn, unless it has it already.
+    #[inline(never)]
+    pub(crate) fn take(&self) -> TurnGuard<'_> {
+        let me = sys::this_thread();
+        if self.holder.load(Ordering::Relaxed) == me {
+            return TurnGuard(None);
+        }
+        core::mem::forget(self.lock.lock());
+        self.holder.store(me, Ordering::Relaxed);
+        TurnGuard(Some(self))
+    }
+
+    /// This thread's turn, if nobody has it at this moment.
+    pub(crate) fn try_take(&self) -> Option<TurnGuard<'_>> {
+        core::mem::forget(self.lock.try_lock()?);
+        self.holder.store(sys::this_thread(), Ordering::Relaxed);
+        Some(TurnGuard(Some(self)))
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        if let Some(turn) = self.0 {
+            turn.holder.store(0, Ordering::Relaxed);
+            // The one that `take` or `try_take` left.
+            drop(Guard { lock: &turn.lock });
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Lock;
+    use super::{Lock, Turn};
 
     #[test]
     fn one_thread_at_a_time_has_the_value() {
@@ -119,8 +169,31 @@ mod tests {
     fn a_taken_lock_is_refused_to_those_who_will_not_wait() {
         let lock = Lock::new(());
         let held = lock.lock();
-        assert!(lock.try_lock().is_none());
+        for _ in 0..2 {
+            assert!(lock.try_lock().is_none(), "who is refused does not open it");
+        }
         drop(held);
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_thread_that_has_its_turn_passes_again_and_others_wait() {
+        let (turn, inside) = (Turn::new(), std::sync::atomic::AtomicBool::new(true));
+        let own = turn.take();
+        drop(turn.take());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                assert!(turn.try_take().is_none());
+                let _taken = turn.take();
+                assert!(!inside.load(std::sync::atomic::Ordering::SeqCst));
+            });
+            while turn.lock.word.load(super::Ordering::SeqCst) != super::AWAITED {
+                std::thread::yield_now();
+            }
+            inside.store(false, std::sync::atomic::Ordering::SeqCst);
+            drop(own);
+            other.join().expect("it ended well");
+        });
+        assert!(turn.try_take().is_some());
     }
 }

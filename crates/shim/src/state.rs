@@ -25,7 +25,7 @@ use self::shared_memory::SharedMemory;
 use self::tables::Tables;
 use crate::agent::connection::{Connection, SocketLink, SocketPath};
 use crate::agent::pages::Pages;
-use crate::lock::Lock;
+use crate::lock::{Lock, Turn};
 use crate::sys;
 use crate::table::{COUNT, Class, Entry};
 
@@ -46,6 +46,8 @@ pub(crate) struct Process {
     pub(crate) refused: AtomicI32,
     /// Contexts that are being made, so that a release cannot slip between the lease and the context.
     pub(crate) contexts_being_made: AtomicU32,
+    /// The thread in which the real driver is being started, [`ANYBODY`] when that has taken long; 0 at any other time.
+    pub(crate) starter: AtomicUsize,
     /// When the connection was looked after last, in milliseconds of the coarse clock.
     pub(crate) last_connection_check: AtomicU64,
     socket_path: SocketPath,
@@ -62,7 +64,7 @@ pub(crate) struct Process {
     /// Memory that this process holds together with others.
     pub(crate) shared_memory: SharedMemory,
     /// Held while what is known of physical memory changes.
-    pub(crate) physical: Lock<()>,
+    pub(crate) physical: Turn,
     /// 1 once a graph of this process may allocate.
     pub(crate) graphs_allocate: AtomicU32,
 }
@@ -76,6 +78,7 @@ pub(crate) static PROCESS: Process = Process {
     held: AtomicU32::new(0),
     refused: AtomicI32::new(0),
     contexts_being_made: AtomicU32::new(0),
+    starter: AtomicUsize::new(0),
     last_connection_check: AtomicU64::new(0),
     socket_path: SocketPath::new(),
     connection: Lock::new(Connection::new()),
@@ -84,7 +87,7 @@ pub(crate) static PROCESS: Process = Process {
     memory_pools: MemoryPools::new(),
     launch_costs: LaunchCosts::new(),
     shared_memory: SharedMemory::new(),
-    physical: Lock::new(()),
+    physical: Turn::new(),
     graphs_allocate: AtomicU32::new(0),
 };
 
@@ -94,6 +97,9 @@ impl Process {
         SocketLink { connection, path: &self.socket_path, pages: &self.pages }
     }
 }
+
+/// In place of a thread: any of them may be part of the driver's start.
+pub(crate) const ANYBODY: usize = usize::MAX;
 
 /// Where launches leave their mark when there is no ledger.
 static NOBODY_LOOKS: AtomicU32 = AtomicU32::new(1);
@@ -159,15 +165,25 @@ fn decide_mode() -> Mode {
     Mode::Pooled
 }
 
-/// The process's stage.
+/// The process's stage, as this thread finds it: what the driver calls while it is being started (a profiler that is
+/// loaded into it) is answered by the driver.
 #[inline]
 pub(crate) fn stage() -> ProcessStage {
     match PROCESS.stage.load(Ordering::Acquire) {
         0 => ProcessStage::Unknown,
         1 => ProcessStage::Introduced,
-        2 => ProcessStage::Initialised,
+        2 if !is_in_the_start() => ProcessStage::Initialised,
         _ => ProcessStage::Granted,
     }
+}
+
+/// Whether the real driver is being started at this moment and this call comes out of the start: what it asks is for the
+/// driver to answer.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_in_the_start() -> bool {
+    let starter = PROCESS.starter.load(Ordering::SeqCst);
+    starter == sys::this_thread() || starter == ANYBODY
 }
 
 /// The process has come this far.
@@ -219,10 +235,11 @@ pub(crate) fn open_row(entry: Entry, address: usize) {
     let Some(target) = PROCESS.targets.get(entry.index()) else { return };
     target.store(address, Ordering::SeqCst);
     // A release may have closed the rows a moment ago; then this one must not stay open.
-    if entry.class() == Class::NeedsLease
+    let barred = entry.class() == Class::NeedsLease
         && mode() == Mode::Pooled
-        && PROCESS.held.load(Ordering::SeqCst) == 0
-    {
+        && PROCESS.held.load(Ordering::SeqCst) == 0;
+    // What holds for the thread that starts the driver does not hold for the others yet.
+    if barred || PROCESS.starter.load(Ordering::SeqCst) != 0 {
         target.store(0, Ordering::SeqCst);
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod environment;
 pub(crate) mod host_call;
 pub(crate) mod initialised;
+mod injection;
 pub(crate) mod interprocess_time;
 mod kernel_time;
 pub(crate) mod segments;

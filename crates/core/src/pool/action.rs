@@ -78,7 +78,11 @@ pub enum Action {
 
 /// Why a running pod is told to terminate. Its text is the sentence that the pod's owner reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
 pub enum TerminationReason {
     /// It had held its card for `podMaxDuration`, and another couldn't be placed.
     Preempted {

@@ -6,7 +6,7 @@ use crate::share::{Percent, Share};
 
 /// One card of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Card {
     /// By this the card is known everywhere: it stays when indices move.
     pub uuid: CardUuid,
@@ -26,7 +26,7 @@ pub enum Policy {
 
 /// When a running pod may be asked to give up its card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Qos {
     /// Whether pods that have held a card long enough make room for one that waits. Has no effect under
     /// [`Policy::Static`].
@@ -57,7 +57,7 @@ pub struct Config {
 
 /// What a pod asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct PodSpec {
     /// Percent of a card's computing time, request and limit, each from 1 to 100.
     pub core: Share,
@@ -71,7 +71,7 @@ pub struct PodSpec {
 
 /// What a lease lets a pod use of its card, and what it keeps others from using.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Limits {
     /// Percent of the card's computing time, from 1 to 100.
     pub core: Percent,

@@ -11,7 +11,11 @@ use super::occupants::Occupants;
 /// Events come from a world that crosses messages: a repeated, late or mistaken one is either without effect or
 /// refused, as each says, and a refused event changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "camelCase", deny_unknown_fields)
+)]
 pub enum Event {
     /// A pod has come to the node; it hibernates. Refused when the name is taken, also by a removed pod whose
     /// lease is not over yet, and when there is no room for its requests.

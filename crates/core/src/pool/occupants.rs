@@ -9,7 +9,7 @@ use super::ident::PodId;
 /// Who has memory or processes on a card that no lease allows. A card with occupants is granted to nobody but an
 /// occupant that is alone there; leases that hold it stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Occupants {
     /// Pods that use the card without a lease of it, or take more of its memory than their lease allows.
     pub pods: BTreeSet<PodId>,

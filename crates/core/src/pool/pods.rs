@@ -1,6 +1,6 @@
 //! The pods of the node and where each of them stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use super::config::{Limits, PodSpec};
@@ -10,7 +10,7 @@ use super::state::{Ending, PodState};
 use super::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub(super) struct PodRecord {
     pub(super) id: PodId,
     pub(super) spec: PodSpec,
@@ -32,7 +32,7 @@ pub(super) enum StateRecord {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub(super) struct Waiting {
     /// Given once, when the pod became ready.
     pub(super) number: u64,
@@ -42,7 +42,7 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub(super) struct Lease {
     pub(super) id: LeaseId,
     pub(super) card: CardSlot,
@@ -59,7 +59,7 @@ pub(super) struct Lease {
 
 /// A pod that will wait again as soon as its lease is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub(super) struct Again {
     pub(super) only: Option<CardSlot>,
 }
@@ -115,6 +115,10 @@ pub(super) struct Pods {
     records: Vec<PodRecord>,
     free: Vec<PodSlot>,
     names: BTreeMap<PodId, PodSlot>,
+    /// Whoever may have changed since this was last forgotten, some more than once.
+    touched: Vec<PodSlot>,
+    /// Who has gone since then.
+    gone: Vec<PodId>,
 }
 
 impl Pods {
@@ -128,13 +132,33 @@ impl Pods {
             self.records.len() - 1
         };
         self.names.insert(id, slot);
+        self.touched.push(slot);
         slot
     }
 
     pub(super) fn remove(&mut self, slot: PodSlot) {
         if self.names.remove(&self.records[slot].id).is_some() {
+            self.gone.push(self.records[slot].id.clone());
             self.free.push(slot);
         }
+    }
+
+    /// From now on it is noted anew who changes and who goes.
+    pub(super) fn forget_touched(&mut self) {
+        self.touched.clear();
+        self.gone.clear();
+    }
+
+    /// Everybody who is here and may have changed since then, once.
+    pub(super) fn touched(&self) -> impl Iterator<Item = &PodRecord> {
+        let slots: BTreeSet<PodSlot> = self.touched.iter().copied().collect();
+        let records = slots.into_iter().map(|slot| (slot, &self[slot]));
+        records.filter(|(slot, record)| self.find(&record.id) == Some(*slot)).map(|(_, record)| record)
+    }
+
+    /// Who has gone since then.
+    pub(super) fn gone(&self) -> &[PodId] {
+        &self.gone
     }
 
     pub(super) fn find(&self, id: &PodId) -> Option<PodSlot> {
@@ -168,6 +192,9 @@ impl Index<PodSlot> for Pods {
 
 impl IndexMut<PodSlot> for Pods {
     fn index_mut(&mut self, slot: PodSlot) -> &mut PodRecord {
+        if self.touched.last() != Some(&slot) {
+            self.touched.push(slot);
+        }
         &mut self.records[slot]
     }
 }

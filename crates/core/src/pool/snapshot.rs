@@ -16,27 +16,33 @@ use super::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Snapshot {
-    policy: Policy,
-    check_requests: bool,
-    qos: Qos,
-    now: Timestamp,
-    next_number: u64,
-    next_lease: u64,
+    pub(super) policy: Policy,
+    pub(super) check_requests: bool,
+    pub(super) qos: Qos,
+    pub(super) now: Timestamp,
+    pub(super) next_number: u64,
+    pub(super) next_lease: u64,
     /// In the pool's own order, which the pods' card numbers refer to.
-    cards: Vec<(Card, bool)>,
+    pub(super) cards: Vec<(Card, bool)>,
     /// Those of `cards` that are occupied, by their place there. Journals of earlier versions don't have it.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-    occupied: Vec<(usize, Occupants)>,
+    pub(super) occupied: Vec<(usize, Occupants)>,
     /// Journals of earlier versions don't have it.
     #[cfg_attr(feature = "serde", serde(default))]
-    unseen: bool,
+    pub(super) unseen: bool,
     /// In name order.
-    pods: Vec<PodRecord>,
+    pub(super) pods: Vec<PodRecord>,
 }
 
 impl Pool {
     /// All that the pool knows, to be written down. [`Pool::restore`] gives a pool that behaves the same.
     pub fn snapshot(&self) -> Snapshot {
+        let pods = self.pods.iter().map(|(_, record)| record.clone()).collect();
+        Snapshot { pods, ..self.snapshot_without_pods() }
+    }
+
+    /// The same of a pool without pods.
+    pub(super) fn snapshot_without_pods(&self) -> Snapshot {
         Snapshot {
             policy: self.policy,
             check_requests: self.check_requests,
@@ -47,7 +53,7 @@ impl Pool {
             cards: self.cards.iter().map(|record| (record.card.clone(), record.lost)).collect(),
             occupied: self.occupied(),
             unseen: self.unseen,
-            pods: self.pods.iter().map(|(_, record)| record.clone()).collect(),
+            pods: Vec::new(),
         }
     }
 

@@ -17,7 +17,7 @@ pub enum PodState {
 
 /// A lease that is coming to its end: its pod has been told to terminate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Ending {
     /// Why, as [`super::Action::Terminate`] said it.
     pub why: TerminationReason,

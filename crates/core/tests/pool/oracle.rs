@@ -2,7 +2,7 @@
 //! again, called by other names, or written down and restored in between.
 
 use gpupool_core::pool::{
-    Action, Config, Event, Occupants, PodId, Policy, Pool, Refusal, Snapshot, Timestamp,
+    Action, Config, Event, Occupants, PodId, Policy, Pool, Rebuilt, Refusal, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -34,6 +34,19 @@ fn naive_of(story: &Story) -> Naive {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_was_written_down_of_each_event_comes_to_the_same_pool(story in story()) {
+        let mut pool = story.pool();
+        let mut rebuilt = Rebuilt::new(pool.snapshot());
+        story.play(&mut pool, |pool, now, event| {
+            if pool.step(now, event.clone()).is_ok() {
+                let written = serde_json::to_string(&pool.last_change(&event)).unwrap();
+                rebuilt.apply(serde_json::from_str(&written).unwrap());
+            }
+            assert_eq!(rebuilt.clone().pool().unwrap().snapshot(), pool.snapshot(), "{event:?}");
+        });
+    }
 
     #[test]
     fn the_pool_decides_as_the_naive_one(story in story()) {

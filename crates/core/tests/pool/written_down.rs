@@ -1,6 +1,6 @@
 //! What a pool writes down, and what it takes back.
 
-use gpupool_core::pool::{Policy, Pool, Snapshot};
+use gpupool_core::pool::{Change, Event, Policy, Pool, Rebuilt, Snapshot, Timestamp};
 use serde_json::{Value, json};
 
 use crate::harness::{MAX_DURATION, Node, config, pod_of};
@@ -57,4 +57,50 @@ fn doubled_cards_are_refused_from_the_start() {
     let mut config = config(Policy::SharePool, 1);
     config.cards.push(gpupool_core::pool::Card { uuid: "GPU-0".into(), index: 5 });
     assert_eq!(Pool::new(config).unwrap_err().reason(), "CardExists");
+}
+
+#[test]
+fn what_came_of_an_event_counts_and_not_what_would_come_of_it_today() {
+    let mut node = Node::share_pool(2);
+    node.step(0, Event::PodAdded { pod: "a".into(), spec: pod_of(50) });
+    let before = node.pool.snapshot();
+    let event = Event::GpuWanted { pod: "a".into(), only: None };
+    node.step(1, event.clone());
+    let mut written = serde_json::to_value(node.pool.last_change(&event)).unwrap();
+    let card = written.pointer_mut("/pods/0/phase/Running/card").unwrap();
+    assert_eq!(*card, json!(0), "the lowest index, today");
+    *card = json!(1);
+    let mut rebuilt = Rebuilt::new(before);
+    rebuilt.apply(serde_json::from_value::<Change>(written).unwrap());
+    let pool = rebuilt.pool().unwrap();
+    assert_eq!(pool.leases().map(|lease| lease.card.to_string()).collect::<Vec<_>>(), ["GPU-1"]);
+    assert_eq!(pool.now(), Timestamp(1));
+}
+
+#[test]
+fn what_a_newer_pool_may_write_is_not_taken_for_less_than_it_is() {
+    let mut node = busy();
+    let event = Event::QosChanged { qos: node.pool.qos() };
+    node.step(MAX_DURATION + 1, event.clone());
+    let change = serde_json::to_value(node.pool.last_change(&event)).unwrap();
+    let places = ["", "/surroundings", "/surroundings/qos"];
+    for place in places {
+        let mut newer = change.clone();
+        newer.pointer_mut(place).unwrap()["later"] = json!(1);
+        let said = serde_json::from_value::<Change>(newer).unwrap_err().to_string();
+        assert!(said.contains("unknown field `later`"), "{place}: {said}");
+    }
+    let snapshot = serde_json::to_value(node.pool.snapshot()).unwrap();
+    for place in [
+        "",
+        "/qos",
+        "/pods/0",
+        "/pods/0/phase/Running",
+        "/pods/0/phase/Running/ending",
+        "/pods/2/phase/Ready",
+    ] {
+        let mut newer = snapshot.clone();
+        newer.pointer_mut(place).unwrap_or_else(|| panic!("no {place} in {snapshot}"))["later"] = json!(1);
+        assert!(serde_json::from_value::<Snapshot>(newer).is_err(), "{place}");
+    }
 }

@@ -98,6 +98,7 @@ pub(crate) enum Retry {
 }
 
 /// Connects and introduces the process.
+#[inline(never)]
 pub(crate) fn introduce<S: AgentLink>(link: &mut S, me: &Registration, retry: Retry) -> Result<(), Failure> {
     let mut absence = Absence::none();
     loop {
@@ -166,21 +167,18 @@ pub(crate) struct Grant {
 pub(crate) fn acquire<S: AgentLink>(link: &mut S, me: &Registration) -> Result<Grant, Failure> {
     let begin = link.now();
     let mut wait = Wait::begin(begin);
+    let mut connected = link.connected();
     loop {
-        if !link.connected() {
+        if !connected {
             introduce(link, me, Retry::UntilConnected)?;
         }
-        if !link.send(Acquire::new(me.card).as_bytes()) {
-            // The agent may have come and gone since the last word; a new connection will tell.
-            introduce(link, me, Retry::UntilConnected)?;
-            if !link.send(Acquire::new(me.card).as_bytes()) {
-                continue;
-            }
-        }
-        if let Some(grant) = await_grant(link, &mut wait)? {
+        if link.send(Acquire::new(me.card).as_bytes())
+            && let Some(grant) = await_grant(link, &mut wait)?
+        {
             return Ok(grant);
         }
-        introduce(link, me, Retry::UntilConnected)?;
+        // The agent may have come and gone since the last word; a new connection will tell.
+        connected = false;
     }
 }
 

@@ -47,7 +47,8 @@ pub(crate) fn current_owner(account: &Account) -> Owner {
 #[inline(never)]
 pub(crate) fn note_primary(account: &Account) -> u64 {
     let contexts = &PROCESS.contexts;
-    let _turn = contexts.primary.lock();
+    // Who has the turn notes it, or is in the middle of making it, and may wait for this very thread.
+    let Some(_turn) = contexts.primary.try_take() else { return 0 };
     if contexts.primary_handle.load(Ordering::Acquire) != 0 || !lease::primary_context_is_active() {
         return 0;
     }

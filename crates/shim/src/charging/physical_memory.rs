@@ -73,7 +73,7 @@ pub(crate) unsafe fn end(
     forget: fn(&Account, u64),
 ) -> CUresult {
     // Held over the call, or another thread could be given the handle anew in between.
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
     if code != CUDA_SUCCESS {

@@ -125,7 +125,13 @@ pub(crate) unsafe fn destroy(entry: Entry, arguments: &Arguments, _: &Account) -
 /// `context` is null or points to a `CUcontext`, 8 bytes, that may be written.
 pub(crate) unsafe extern "C" fn retain_primary(context: *mut Context, device: c_int) -> CUresult {
     let contexts = &PROCESS.contexts;
-    let _turn = contexts.primary.lock();
+    // The first lease starts the driver, and whatever is loaded into that may want the primary context.
+    if contexts.primary_handle.load(Ordering::Acquire) == 0
+        && let Access::Denied(code) = lease::ensure()
+    {
+        return code;
+    }
+    let _turn = contexts.primary.take();
     let known = contexts.primary_handle.load(Ordering::Acquire) != 0;
     let charge = if known { None } else { begin!() };
     // SAFETY: the caller's arguments; what the driver has written is read.
@@ -168,7 +174,7 @@ macro_rules! end_primary {
         /// # Safety
         /// No argument is a pointer. The program does not use what the context had any more.
         pub(crate) unsafe extern "C" fn $name(device: c_int) -> CUresult {
-            let _turn = PROCESS.contexts.primary.lock();
+            let _turn = PROCESS.contexts.primary.take();
             PROCESS.launch_costs.abandon();
             // SAFETY: the caller's arguments.
             let code = unsafe { call!(Entry::$entry, device => c_int) };

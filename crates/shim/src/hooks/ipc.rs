@@ -69,7 +69,7 @@ pub(crate) unsafe fn open(entry: Entry, arguments: &Arguments, account: &Account
         let code = arguments.call(entry);
         (code, PhysicalMemory::opened(if code == CUDA_SUCCESS { arguments.written(0) } else { 0 }))
     };
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // Opened again, it has to be closed as often.
     if code != CUDA_SUCCESS || retain(opened) {
         leave(account, joined);

@@ -66,7 +66,7 @@ pub(crate) unsafe fn create(entry: Entry, arguments: &Arguments, _: &Account) ->
         if code != CUDA_SUCCESS {
             return failed(charge, code);
         }
-        let _turn = PROCESS.physical.lock();
+        let _turn = PROCESS.physical.take();
         let bytes = charge.reservation.bytes();
         first(PhysicalMemory::created(arguments.written(0)), None, bytes);
         charge.reservation.commit(bytes);
@@ -111,7 +111,7 @@ pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account)
     }
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // Of two threads that map it at once only one finds the note.
     let key = if code == CUDA_SUCCESS { tables.imported_keys.remove(memory) } else { None };
     if let Some(key) = key
@@ -145,7 +145,7 @@ pub(crate) unsafe fn map(entry: Entry, arguments: &Arguments, account: &Account)
 /// `arguments` are those of a call of the row's function, `cuMemUnmap`: an address on the card and a number. The
 /// program does not use what is mapped there any more.
 pub(crate) unsafe fn unmap(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
     let mut at = arguments.word(0) as u64;
@@ -166,7 +166,7 @@ pub(crate) unsafe fn unmap(entry: Entry, arguments: &Arguments, account: &Accoun
 /// `arguments` are those of a call of the row's function, `cuMemRetainAllocationHandle`: the first is null or points to
 /// a handle, 8 bytes, that may be written.
 pub(crate) unsafe fn retain_handle(entry: Entry, arguments: &Arguments, _: &Account) -> CUresult {
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // SAFETY: the caller's arguments.
     unsafe {
         let code = arguments.call(entry);
@@ -214,7 +214,7 @@ pub(crate) unsafe fn export(entry: Entry, arguments: &Arguments, account: &Accou
         }
         key_of_handle(arguments.half(2), words.cast::<u32>().read_unaligned(), words)
     };
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     if let Some(Bytes(bytes)) = PROCESS.tables.physical_bytes.get(memory) {
         let key = key.unwrap_or_else(|| key_of(&[bytes]));
         if let Some(place) = PROCESS.shared_memory.hold(account, key, Some(bytes)) {
@@ -242,7 +242,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
         let code = arguments.call(entry);
         (code, PhysicalMemory::created(if code == CUDA_SUCCESS { arguments.written(0) } else { 0 }))
     };
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     if code != CUDA_SUCCESS || retain(memory) {
         // It came to nothing; or the driver knows its own, and gave the handle that there was.
         leave(account, joined);
@@ -261,7 +261,7 @@ pub(crate) unsafe fn import(entry: Entry, arguments: &Arguments, account: &Accou
 /// `arguments` are those of a call of the row's function, `cuMemMapArrayAsync`: the first is null or points to as many
 /// `CUarrayMapInfo` as the second says, 96 bytes each.
 pub(crate) unsafe fn map_array(entry: Entry, arguments: &Arguments, account: &Account) -> CUresult {
-    let _turn = PROCESS.physical.lock();
+    let _turn = PROCESS.physical.take();
     // SAFETY: the caller's arguments.
     let code = unsafe { arguments.call(entry) };
     let count = if code == CUDA_SUCCESS { arguments.half(1) } else { 0 };

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::tables::Tables;
 use super::tables::values::Owner;
-use crate::lock::Lock;
+use crate::lock::Turn;
 
 /// Most contexts that are told apart. Memory allocated in any beyond is charged until it is freed one by one.
 const MOST: usize = 64;
@@ -16,7 +16,7 @@ pub(crate) struct Contexts {
     handles: [AtomicU64; MOST],
     charges: [AtomicU64; MOST],
     /// Held while the primary context may begin or end.
-    pub(crate) primary: Lock<()>,
+    pub(crate) primary: Turn,
     /// Handle of the primary context while it is charged.
     pub(crate) primary_handle: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Contexts {
         Self {
             handles: [const { AtomicU64::new(0) }; MOST],
             charges: [const { AtomicU64::new(0) }; MOST],
-            primary: Lock::new(()),
+            primary: Turn::new(),
             primary_handle: AtomicU64::new(0),
         }
     }

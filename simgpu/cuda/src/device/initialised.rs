@@ -10,7 +10,7 @@ use simgpu_device::{Card, ForkMark, Machine, Process};
 use crate::{
     device::{
         environment::{report, settings},
-        visible,
+        injection, visible,
     },
     error::{CuError, CuResult},
     sync::lock,
@@ -35,7 +35,8 @@ pub(crate) fn initialised() -> CuResult<&'static Initialised> {
     INITIALISED.get().filter(|state| state.mark.holds()).ok_or(CuError::NOT_INITIALIZED)
 }
 
-/// Opens the machine and chooses the visible cards; once for a process, later calls only check for a fork.
+/// Opens the machine, chooses the visible cards and lets in whoever is to be there from the start; once for a process,
+/// later calls only check for a fork.
 pub(crate) fn initialise() -> CuResult {
     if settings().is_broken() {
         return Err(CuError::SYSTEM_NOT_READY);
@@ -43,9 +44,17 @@ pub(crate) fn initialise() -> CuResult {
     if INITIALISED.get().is_some() {
         return initialised().map(|_| ());
     }
+    if open()? {
+        injection::inject();
+    }
+    Ok(())
+}
+
+/// Whether it was this call that did it.
+fn open() -> CuResult<bool> {
     let _guard = lock(&INITIALISING);
     if INITIALISED.get().is_some() {
-        return Ok(());
+        return Ok(false);
     }
     let machine = Machine::open_from_env().map_err(|error| {
         report(&error.to_string());
@@ -59,7 +68,7 @@ pub(crate) fn initialise() -> CuResult {
     }
     let (process, joining) = (OnceLock::new(), Mutex::new(()));
     let _ = INITIALISED.set(Initialised { machine, cards, mark: ForkMark::here(), process, joining });
-    Ok(())
+    Ok(true)
 }
 
 impl Initialised {
