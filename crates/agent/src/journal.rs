@@ -1,6 +1,7 @@
 //! The journal's file: records appended in order, each with a checksum, read back after a restart.
 //!
-//! A record is one line: eight hexadecimal digits of CRC-32, a blank, JSON, a line end. What the records mean is
+//! A record is one line: eight hexadecimal digits of CRC-32, a blank, JSON, a line end. Records that are added together
+//! hold together or not at all: a blank after the JSON says that the next line belongs to it. What the records mean is
 //! not known here. Nothing is synced to the disk: the journal outlives the agent, and after a crash of the whole
 //! machine there are no processes left whose leases it could tell of.
 
@@ -15,6 +16,9 @@ use thiserror::Error;
 
 /// Digits of the checksum and the blank after them.
 const PREFIX: usize = 9;
+
+/// Ends the JSON of a record that was added together with the next one. To a reader of JSON it is nothing.
+const MORE: u8 = b' ';
 
 /// A journal that can't be read or written.
 #[derive(Debug, Error)]
@@ -139,20 +143,27 @@ impl Journal {
     }
 
     fn encode<R: Serialize>(&self, records: &[R]) -> Result<Vec<u8>, JournalError> {
-        let mut bytes = Vec::with_capacity(records.len() * 128);
-        for record in records {
-            let body = serde_json::to_vec(record)
-                .map_err(|source| JournalError::Record { path: self.path.clone(), source })?;
-            bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
-            bytes.extend_from_slice(&body);
-            bytes.push(b'\n');
-        }
-        Ok(bytes)
+        encode(records).map_err(|source| JournalError::Record { path: self.path.clone(), source })
     }
 
     fn failed(&self, action: &'static str, source: std::io::Error) -> JournalError {
         JournalError::File { action, path: self.path.clone(), source }
     }
+}
+
+/// Records that are added together, as they lie in the file.
+pub(crate) fn encode<R: Serialize>(records: &[R]) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(records.len() * 128);
+    for (following, record) in (0..records.len()).rev().zip(records) {
+        let mut body = serde_json::to_vec(record)?;
+        if following > 0 {
+            body.push(MORE);
+        }
+        bytes.extend_from_slice(format!("{:08x} ", crc32fast::hash(&body)).as_bytes());
+        bytes.extend_from_slice(&body);
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
 }
 
 fn open_file(path: &Path) -> std::io::Result<File> {
@@ -179,15 +190,20 @@ fn set_aside(path: &Path, rest: &[u8]) -> std::io::Result<PathBuf> {
     Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
-/// The records up to the first that is not whole, and the length of them all in bytes.
+/// The records up to the first that is not whole, or was added together with one that is not; and the length of them all
+/// in bytes.
 pub(crate) fn whole_records<R: DeserializeOwned>(content: &[u8]) -> (Vec<R>, usize) {
-    let mut records = Vec::new();
-    let mut whole = 0;
+    let (mut records, mut read) = (Vec::new(), 0);
+    let (mut count, mut whole) = (0, 0);
     for line in content.split_inclusive(|byte| *byte == b'\n') {
         let Some(record) = decode(line) else { break };
         records.push(record);
-        whole += line.len();
+        read += line.len();
+        if !line.ends_with(&[MORE, b'\n']) {
+            (count, whole) = (records.len(), read);
+        }
     }
+    records.truncate(count);
     (records, whole)
 }
 
@@ -224,10 +240,31 @@ mod tests {
     }
 
     #[test]
+    fn records_that_are_added_together_are_read_together_or_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        journal(&path).0.append(&["before"]).unwrap();
+        let before = std::fs::metadata(&path).unwrap().len();
+        journal(&path).0.append(&["one", "two", "three"]).unwrap();
+        let content = std::fs::read(&path).unwrap();
+        for length in before..content.len() as u64 {
+            std::fs::write(&path, &content[..usize::try_from(length).unwrap()]).unwrap();
+            let (_, replay) = journal(&path);
+            assert_eq!(replay.records, ["before"], "cut at {length}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+        }
+        std::fs::write(&path, &content).unwrap();
+        assert_eq!(journal(&path).1.records, ["before", "one", "two", "three"]);
+    }
+
+    #[test]
     fn cut_anywhere_the_whole_records_are_used_and_the_rest_is_set_aside() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
-        journal(&path).0.append(&["one", "two", "three"]).unwrap();
+        let (mut first, _) = journal(&path);
+        for record in ["one", "two", "three"] {
+            first.append(&[record]).unwrap();
+        }
         let content = std::fs::read(&path).unwrap();
         let line = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for length in 0..content.len() {
@@ -255,7 +292,10 @@ mod tests {
     fn a_flipped_bit_ends_the_reading_there() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
-        journal(&path).0.append(&["one", "two", "three"]).unwrap();
+        let (mut first, _) = journal(&path);
+        for record in ["one", "two", "three"] {
+            first.append(&[record]).unwrap();
+        }
         let mut content = std::fs::read(&path).unwrap();
         let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 12;
         content[second] ^= 4;

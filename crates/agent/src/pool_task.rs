@@ -81,6 +81,8 @@ pub(crate) struct TaskSettings {
 pub(crate) struct PoolTask {
     settings: TaskSettings,
     environment: Environment,
+    /// When this agent took up what an earlier one left.
+    started: Timestamp,
     pool: Pool,
     registry: Registry,
     /// Set on a node of a cluster.
@@ -113,6 +115,7 @@ impl PoolTask {
         let most_connections = settings.most_connections;
         let mut task = Self {
             settings,
+            started: environment.clock.now(),
             environment,
             pool: recovered.pool,
             registry: recovered.registry,
@@ -325,7 +328,8 @@ impl PoolTask {
     fn finish(&mut self) {
         loop {
             while let Some((pod, lease)) = self.outbox.next_unclaimed() {
-                self.apply(&Event::Released { pod, lease });
+                self.apply(&Event::Released { pod: pod.clone(), lease });
+                self.retire(&pod);
             }
             // Who has a right to be there changes with leases, and every change of those is a record.
             let may_differ = self.presence.take_changed() || self.outbox.has_records();

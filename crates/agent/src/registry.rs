@@ -259,8 +259,8 @@ impl Registry {
         members.iter().find_map(|key| self.processes.get(key)?.card.as_ref())
     }
 
-    /// The lowest slot of the pod's ledger that no process has; `None` when all are taken.
-    pub(crate) fn free_slot(&self, pod: &PodId) -> Option<u32> {
+    /// The slots of the pod's ledger that no process has, the lowest first.
+    pub(crate) fn free_slots(&self, pod: &PodId) -> impl Iterator<Item = u32> + use<> {
         let taken: BTreeSet<u32> = self
             .members
             .get(pod)
@@ -269,7 +269,7 @@ impl Registry {
             .filter_map(|key| Some(self.processes.get(key)?.slot))
             .collect();
         let slots = u32::try_from(gpupool_wire::ledger::SLOTS).unwrap_or(u32::MAX);
-        (0..slots).find(|slot| !taken.contains(slot))
+        (0..slots).filter(move |slot| !taken.contains(slot))
     }
 
     fn put(&mut self, key: ProcessKey, process: Process) {
@@ -332,9 +332,9 @@ mod tests {
     #[test]
     fn slots_are_given_again_once_their_process_is_gone() {
         let mut registry = registry();
-        assert_eq!(registry.free_slot(&"A".into()), Some(2));
+        assert_eq!(registry.free_slots(&"A".into()).next(), Some(2));
         registry.apply(&Record::ProcessGone { key: key(1) });
-        assert_eq!(registry.free_slot(&"A".into()), Some(0));
+        assert_eq!(registry.free_slots(&"A".into()).next(), Some(0));
         assert_eq!(registry.members_of(&"A".into()), [key(2), key(3)]);
     }
 

@@ -62,12 +62,10 @@ impl Watch {
         self.cards.iter().map(|card| self.look_at(card)).collect()
     }
 
-    /// Looks only at who is on each card; `None` where NVML could not say it.
+    /// Looks only at who is on each card; `None` where NVML could not say it. That a card is lost, and nobody on it any
+    /// more, is said by [`Self::look`] alone: who is told only that nobody is there would let somebody in.
     pub fn processes(&self) -> Vec<(CardUuid, Option<Processes>)> {
-        let on = |card: &CardUuid| match self.nvml.device_by_uuid(card.as_str()) {
-            Ok(device) => processes_of(&device),
-            Err(failure) => nobody_if(is_loss(&failure)),
-        };
+        let on = |card: &CardUuid| processes_of(&self.nvml.device_by_uuid(card.as_str()).ok()?);
         self.cards.iter().map(|card| (card.clone(), on(card))).collect()
     }
 
@@ -97,13 +95,9 @@ impl Look {
     /// What a failed question tells of the card.
     fn of_failed(self, failure: &NvmlError) -> Self {
         let lost = is_loss(failure);
-        Self { lost, processes: nobody_if(lost), ..self }
+        // On a card that is lost nobody is any more.
+        Self { lost, processes: lost.then(Vec::new), ..self }
     }
-}
-
-/// On a card that is lost nobody is any more.
-fn nobody_if(lost: bool) -> Option<Processes> {
-    lost.then(Vec::new)
 }
 
 /// What each process used of a card since the last look.
@@ -131,7 +125,7 @@ fn processes_of(device: &nvml_wrapper::Device<'_>) -> Option<Processes> {
                 UsedGpuMemory::Unavailable => (process.pid, None),
             })),
             Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => {}
-            Err(failure) => return nobody_if(is_loss(&failure)),
+            Err(_) => return None,
         }
     }
     Some(processes.into_iter().collect())

@@ -21,7 +21,8 @@ const MOST_SEARCHED: usize = 16;
 impl PoolTask {
     /// Makes the pod's pages where it has none; no ledger while there may be another.
     pub(super) fn open_files(&mut self, pod: &PodId) -> std::io::Result<()> {
-        if self.files_of(pod)?.ledger.is_some() || self.counts_elsewhere(pod, None).is_some() {
+        let may_be_made = self.presence.has_looked() && self.counts_elsewhere(pod, None).is_none();
+        if self.files_of(pod)?.ledger.is_some() || !may_be_made {
             return Ok(());
         }
         self.make_ledger(pod)
@@ -51,6 +52,14 @@ impl PoolTask {
         })
     }
 
+    /// Whether nothing can be said yet about a pod's ledger: it may have processes on a card that a lost journal does not
+    /// know, and nobody has looked.
+    pub(super) fn must_look_first(&self, pod: &PodId) -> bool {
+        !self.presence.has_looked()
+            && self.pages.ledger(pod).is_none()
+            && self.counts_elsewhere(pod, None).is_none()
+    }
+
     /// After a restart: looks for the pod's ledger in its processes.
     pub(super) fn find_ledger(&mut self, pod: &PodId) {
         let Some(made) = self.registry.pod(pod).and_then(|entry| entry.ledger) else { return };
@@ -73,13 +82,19 @@ impl PoolTask {
     }
 
     /// While the agent has no ledger of the pod: one of its living processes that may hold memory and count it in a ledger
-    /// of its own. `caller` is one that says that it has begun anew; NVML may know better.
+    /// of its own; also one that the agent does not know any more, because the journal was lost. `caller` is one that says
+    /// that it has begun anew; NVML may know better.
     fn counts_elsewhere(&self, pod: &PodId, caller: Option<ProcessKey>) -> Option<ProcessKey> {
         let holds = |key: &ProcessKey| {
             Some(*key) != caller
                 && self.registry.process(*key).is_some_and(|process| process.using == CardUse::Holding)
         };
-        self.registry.members_of(pod).into_iter().find(|key| holds(key) || self.presence.shows(*key))
+        let mut members = self.registry.members_of(pod).into_iter();
+        let member = members.find(|key| holds(key) || self.presence.shows(*key));
+        let is_unknown = |key: &ProcessKey| {
+            self.registry.process(*key).is_none() && self.pod_of_process(*key).as_ref() == Some(pod)
+        };
+        member.or_else(|| self.presence.all().find(is_unknown))
     }
 
     /// Makes a ledger. Members of before it have their slots there, and can't come to hold anything before they have it:

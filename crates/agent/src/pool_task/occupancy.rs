@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{CardUuid, Event, LeaseId, LeaseView, Millis, Occupants, PodId, Timestamp};
+use gpupool_core::pool::{CardUuid, Event, LeaseId, LeaseView, Millis, Occupants, PodId, Policy, Timestamp};
 use tracing::info;
 
 use super::PoolTask;
@@ -23,7 +23,6 @@ const LOOK_WITHIN: Millis = Millis(2);
 impl PoolTask {
     /// Takes in who is on the cards, and what follows for leases and grants.
     pub(super) fn saw(&mut self, observation: &Observation) {
-        let now = self.now();
         let mut cards: BTreeMap<&CardUuid, Vec<Present>> =
             observation.seen.iter().map(|card| (card, Vec::new())).collect();
         for sighting in &observation.sightings {
@@ -34,13 +33,40 @@ impl PoolTask {
             }
         }
         for (card, processes) in cards {
-            self.presence.take_in(card.clone(), now, processes);
+            self.presence.take_in(card.clone(), observation.began, observation.answers, processes);
         }
-        self.presence.answered(observation.answers);
+        self.presence.forget_old(self.now());
+        self.bind_to_where_they_are();
         // Before a lease ends: its room is not for the next while somebody else is seen there.
         self.tell_who_is_on_the_cards();
         self.end_leases_that_were_left();
         self.kill_those_that_came_later();
+    }
+
+    /// Who waits and is on a card can use no other one: its lease of it was lost with a part of the journal.
+    fn bind_to_where_they_are(&mut self) {
+        let elsewhere = |pod: &PodId| {
+            let card = self.only_card(pod)?;
+            let view = self.pool.pod(pod).filter(|view| view.only != Some(&card))?;
+            (self.pool.policy() == Policy::SharePool).then(|| (view.pod.clone(), card))
+        };
+        let bound: Vec<(PodId, CardUuid)> =
+            self.pool.queue().filter_map(|waiting| elsewhere(waiting.pod)).collect();
+        if bound.is_empty() {
+            return;
+        }
+        // Nobody is let in by an older look meanwhile.
+        self.apply(&Event::CardsUnseen);
+        for (pod, card) in bound {
+            self.apply(&Event::GpuWanted { pod, only: Some(card) });
+        }
+    }
+
+    /// The one card that will do for a pod: the one that its living processes are bound to, or are on by what NVML shows.
+    pub(super) fn only_card(&self, pod: &PodId) -> Option<CardUuid> {
+        let is_known = |card: &&CardUuid| self.pool.cards().any(|known| known.uuid == *card);
+        let bound = self.registry.bound_card(pod).or_else(|| self.presence.card_of(pod));
+        bound.filter(is_known).cloned()
     }
 
     /// A process that was seen, unless it has ended since.

@@ -59,6 +59,8 @@ struct Seen {
     at: Timestamp,
     /// That was too long ago.
     old: bool,
+    /// The last request for a look that it answers.
+    answers: u64,
     processes: Vec<Present>,
 }
 
@@ -66,8 +68,6 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     cards: BTreeMap<CardUuid, Seen>,
-    /// The last request for a look that was answered.
-    answered: u64,
     /// Processes that said that they need their pod's card no more, and live: the request that was made then.
     claims: BTreeMap<ProcessKey, (PodId, u64)>,
     /// Somebody came or went since this was last asked.
@@ -75,9 +75,9 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// A look at one card.
-    pub(super) fn take_in(&mut self, card: CardUuid, at: Timestamp, processes: Vec<Present>) {
-        self.cards.insert(card, Seen { at, old: false, processes });
+    /// A look at one card that began at that moment, after the request `answers` for one.
+    pub(super) fn take_in(&mut self, card: CardUuid, at: Timestamp, answers: u64, processes: Vec<Present>) {
+        self.cards.insert(card, Seen { at, old: false, answers, processes });
         self.changed = true;
     }
 
@@ -95,11 +95,6 @@ impl Presence {
     /// Whether who is on the cards may be another than when this was last asked.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
-    }
-
-    /// All looks that were asked for up to `request` have been taken in.
-    pub(super) fn answered(&mut self, request: u64) {
-        self.answered = self.answered.max(request);
     }
 
     /// A process has ended: nothing of it is on a card any more, whatever it said.
@@ -125,19 +120,34 @@ impl Presence {
     /// Whether the pod has left the card: it was looked at since the last of its processes said so, and nothing of the
     /// pod is there.
     pub(super) fn has_left(&self, pod: &PodId, card: &CardUuid) -> bool {
+        let Some(seen) = self.cards.get(card).filter(|seen| !seen.old) else { return false };
         let mut claims = self.claims.values().filter(|(claimant, _)| claimant == pod);
-        let is_shown = claims.all(|(_, request)| *request <= self.answered);
-        self.is_seen(card) && is_shown && !self.held(pod, card).is_more_than(0)
+        claims.all(|(_, request)| *request <= seen.answers) && !self.held(pod, card).is_more_than(0)
+    }
+
+    /// Whether this agent has looked at the cards at all.
+    pub(super) fn has_looked(&self) -> bool {
+        !self.cards.is_empty()
+    }
+
+    /// All processes that are on a card; one that is on two comes twice.
+    pub(super) fn all(&self) -> impl Iterator<Item = ProcessKey> {
+        self.cards.values().flat_map(|seen| &seen.processes).map(|process| process.key)
     }
 
     /// Whether a process is on any card.
     pub(super) fn shows(&self, key: ProcessKey) -> bool {
-        self.cards.values().flat_map(|seen| &seen.processes).any(|process| process.key == key)
+        self.all().any(|present| present == key)
     }
 
     /// What a pod has on a card.
     pub(super) fn held(&self, pod: &PodId, card: &CardUuid) -> Held {
         Held::of(self.on(card).iter().filter(|process| process.pod.as_ref() == Some(pod)))
+    }
+
+    /// A card on which a pod has something.
+    pub(super) fn card_of(&self, pod: &PodId) -> Option<&CardUuid> {
+        self.cards.keys().find(|card| self.held(pod, card).is_more_than(0))
     }
 
     /// A pod's processes on a card.
@@ -224,7 +234,7 @@ mod tests {
 
     fn seen(processes: Vec<Present>) -> Presence {
         let mut presence = Presence::default();
-        presence.take_in(card(), Timestamp(0), processes);
+        presence.take_in(card(), Timestamp(0), 0, processes);
         presence
     }
 
@@ -244,7 +254,7 @@ mod tests {
         assert!(presence.forget_old(Timestamp(STALE_AFTER.0 + 1)));
         assert!(!presence.has_left(&"a".into(), &card()));
         assert_eq!(grounds(&presence), [Ground::NotSeen]);
-        presence.take_in(card(), Timestamp(STALE_AFTER.0 + 2), vec![]);
+        presence.take_in(card(), Timestamp(STALE_AFTER.0 + 2), 0, vec![]);
         assert_eq!(grounds(&presence), []);
     }
 
@@ -286,14 +296,16 @@ mod tests {
         assert!(presence.has_left(&pod, &card()));
         let claimant = ProcessKey { pid: 2, start: 1 };
         presence.claimed(claimant, &pod, 3);
-        presence.answered(2);
+        presence.take_in(card(), Timestamp(1), 2, vec![]);
         assert!(!presence.has_left(&pod, &card()), "that look began before its word");
-        presence.answered(3);
+        presence.take_in("GPU-1".into(), Timestamp(2), 3, vec![]);
+        assert!(!presence.has_left(&pod, &card()), "that look did not see its card");
+        presence.take_in(card(), Timestamp(2), 3, vec![]);
         assert!(presence.has_left(&pod, &card()));
         presence.claimed(claimant, &pod, 4);
         assert!(!presence.has_left(&pod, &card()));
         presence.forget_process(claimant);
         assert!(presence.has_left(&pod, &card()), "who has ended holds nothing");
-        assert!(!presence.has_left(&pod, &"GPU-1".into()), "nobody has looked there");
+        assert!(!presence.has_left(&pod, &"GPU-2".into()), "nobody has looked there");
     }
 }

@@ -59,6 +59,11 @@ impl PoolTask {
                 .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
         };
         self.check_place(&pod)?;
+        if hello.resume().is_none() && self.must_look_first(&pod) {
+            // The program comes again at once.
+            self.connections.cut(from);
+            return Ok(());
+        }
         self.prepare_pages(&pod, key, hello.resume().is_some())?;
         let slot = if self.members.contains_key(&key) {
             self.welcome_back(from, key, hello)?
@@ -111,7 +116,7 @@ impl PoolTask {
     ) -> Result<u32, ProgramRefusal> {
         // One that comes from before a damaged journal keeps the slot that it counts in.
         let resumed = hello.resume().and_then(|_| hello.slot()).filter(|slot| self.is_free(pod, *slot));
-        let slot = resumed.or_else(|| self.registry.free_slot(pod)).ok_or_else(|| {
+        let slot = resumed.or_else(|| self.unused_slot(pod)).ok_or_else(|| {
             ProgramRefusal(
                 RefusalReason::NoSlot,
                 format!("`{pod}` has as many GPU processes as its ledger counts: end some of them"),
@@ -139,6 +144,13 @@ impl PoolTask {
         Ok(slot)
     }
 
+    /// A slot for a new process: one in which nobody counts, since a process that a lost journal does not know may do so.
+    fn unused_slot(&self, pod: &PodId) -> Option<u32> {
+        let is_empty = |slot: &u32| self.pages.slot(pod, *slot, Slot::is_empty).unwrap_or(true);
+        let mut free = self.registry.free_slots(pod);
+        free.find(is_empty).or_else(|| self.registry.free_slots(pod).next())
+    }
+
     /// A process that has introduced itself before: its connection broke, the agent was away, or it has become
     /// another program by `exec`, which gives back all that the old one held.
     fn welcome_back(
@@ -161,6 +173,10 @@ impl PoolTask {
             ));
         }
         let leftover = self.has_memory(&process.pod, process.slot);
+        // The journal may be older than what the process was granted last.
+        let known = self.lease_of(&process.pod).map(|(_, lease)| lease.0);
+        let has_another =
+            process.using == CardUse::Holding && hello.resume().is_some_and(|lease| known != Some(lease));
         let confirm_by = (process.using != CardUse::Nothing).then(|| self.now() + CONFIRM_WITHIN);
         let member = Member {
             connection: Some(from),
@@ -174,6 +190,9 @@ impl PoolTask {
         self.members.insert(key, member);
         if hello.resume().is_none() && leftover {
             self.pages.assign_slot(&process.pod, process.slot);
+            self.stop_using(key);
+        }
+        if has_another {
             self.stop_using(key);
         }
         self.rebind(key, hello);
@@ -238,7 +257,7 @@ impl PoolTask {
         only: Option<&CardUuid>,
     ) -> Result<(), ProgramRefusal> {
         let pod = process.pod.clone();
-        let bound = self.registry.bound_card(&pod).or(only).cloned();
+        let bound = self.only_card(&pod).or_else(|| only.cloned());
         if let Some((card, lease)) = self.lease_of(&pod).filter(|_| !self.is_ending(&pod)) {
             if bound.as_ref().is_some_and(|bound| *bound != card) {
                 let sentence = format!(
@@ -290,15 +309,20 @@ impl PoolTask {
     /// Tells the pool what is left of a pod after one of its processes went or gave up.
     fn settle(&mut self, pod: &PodId) {
         self.end_lease_if_unused(pod);
-        if self.pool.state(pod) != Some(PodState::Ready) {
+        let is_ready = self.pool.state(pod) == Some(PodState::Ready);
+        if self.registry.members_using(pod, CardUse::Waiting).is_empty() {
+            let comes_again =
+                self.pool.pod(pod).and_then(|view| view.lease).is_some_and(|lease| lease.wants_again);
+            if is_ready || comes_again {
+                self.apply(&Event::WantGone { pod: pod.clone() });
+            }
             return;
         }
-        if self.registry.members_using(pod, CardUse::Waiting).is_empty() {
-            self.apply(&Event::WantGone { pod: pod.clone() });
+        if !is_ready {
             return;
         }
         // The process that bound the pod to a card may have been the one that went.
-        let only = self.registry.bound_card(pod).cloned();
+        let only = self.only_card(pod);
         if self.pool.pod(pod).is_some_and(|view| view.only != only.as_ref()) {
             self.apply(&Event::GpuWanted { pod: pod.clone(), only });
         }

@@ -1,6 +1,6 @@
 //! What happens once a second: who is idle, who has not come back, which cards still work.
 
-use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
+use gpupool_core::pool::{CardUuid, Event, Millis, PodId, Timestamp};
 use gpupool_wire::ledger::Slot;
 use tracing::info;
 
@@ -61,24 +61,30 @@ impl PoolTask {
         asked.unwrap_or(true)
     }
 
-    /// Tells the pool which cards work.
-    pub(super) fn looked(&mut self, looks: Vec<Look>) {
+    /// Tells the pool which cards do not work any more.
+    pub(super) fn lose_cards<'a>(&mut self, looks: impl Iterator<Item = &'a Look>) {
+        for look in looks.filter(|look| look.lost) {
+            if self.is_lost(&look.card) != Some(false) {
+                continue;
+            }
+            info!("card {} is lost: its programs are ended, nobody gets it", self.card_name(&look.card));
+            self.apply(&Event::CardLost { card: look.card.clone() });
+        }
+    }
+
+    /// Tells the pool which cards work again.
+    pub(super) fn find_cards(&mut self, looks: Vec<Look>) {
         for look in looks {
-            let lost = self.pool.cards().find(|card| *card.uuid == look.card).map(|card| card.lost);
-            let name = self.card_name(&look.card);
-            match (lost, look.lost) {
-                (Some(false), true) => {
-                    info!("card {name} is lost: its programs are ended, nobody gets it");
-                    self.apply(&Event::CardLost { card: look.card.clone() });
-                }
-                (Some(true), false) => {
-                    info!("card {name} is back");
-                    self.apply(&Event::CardBack { card: look.card.clone() });
-                }
-                _ => {}
+            if !look.lost && self.is_lost(&look.card) == Some(true) {
+                info!("card {} is back", self.card_name(&look.card));
+                self.apply(&Event::CardBack { card: look.card.clone() });
             }
             self.check.looks.insert(look.card.clone(), look);
         }
         self.publish_cards();
+    }
+
+    fn is_lost(&self, card: &CardUuid) -> Option<bool> {
+        self.pool.cards().find(|known| known.uuid == card).map(|known| known.lost)
     }
 }

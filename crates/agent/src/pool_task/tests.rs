@@ -4,8 +4,8 @@ mod cluster;
 mod machine;
 mod node;
 mod occupied;
-mod random;
 mod terminations;
+mod world;
 
 use std::os::fd::AsFd as _;
 
@@ -138,6 +138,7 @@ fn who_has_a_lost_ledger_and_holds_nothing_counts_in_the_new_one_before_it_holds
     assert_eq!(node.hello(zeroth).socket.receive(), Some(Sent::Refused(RefusalReason::Other)));
     assert_eq!(node.hello(first).socket.receive(), Some(Sent::Welcome));
     node.release(first);
+    node.look();
     let second = node.spawn(run);
     assert_eq!(node.hello(second).socket.receive(), Some(Sent::Welcome));
     assert!(!node.lines[&first].socket.is_alive(), "it must come again");

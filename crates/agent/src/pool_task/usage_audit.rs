@@ -12,13 +12,14 @@ use gpupool_wire::ledger::Slot;
 use tracing::{info, warn};
 
 use super::PoolTask;
+use super::processes::CONFIRM_AFTER_RESTART;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
 use crate::notice::{Cause, Termination};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Regular, Sighting};
-use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE};
+use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE, Taken};
 
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
@@ -54,9 +55,12 @@ enum Owner {
 impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
+        // A card that is lost looks empty: nobody is let in on it meanwhile. Nor on one that is back, before it is known
+        // who is there.
+        self.lose_cards(observation.regular.iter().flat_map(|regular| &regular.looks));
         self.saw(&observation);
         let Some(Regular { looks, counted }) = observation.regular else { return };
-        self.looked(looks);
+        self.find_cards(looks);
         let (readings, strangers) = self.readings(&observation.sightings, &counted);
         for finding in self.check.accounts.look(&readings, &strangers) {
             self.found(&finding, &observation.sightings);
@@ -139,8 +143,9 @@ impl PoolTask {
     fn found(&mut self, finding: &Finding, sightings: &[Sighting]) {
         let sentence = self.readable(&finding.to_string());
         match finding {
-            Finding::OverLimit { pod, .. } => {
-                if !self.settings.evict_unaccounted || self.check.evictions.contains_key(pod) {
+            Finding::OverLimit { pod, taken } => {
+                let is_known = self.check.evictions.contains_key(pod) || self.may_be_forgotten(*taken);
+                if !self.settings.evict_unaccounted || is_known {
                     return;
                 }
                 self.reports.counters.evictions.inc();
@@ -158,6 +163,12 @@ impl PoolTask {
             }
             Finding::Accounted { .. } | Finding::Stranger(_) => info!("{sentence}"),
         }
+    }
+
+    /// Whether a pod that takes this without a lease of the card may have one that was lost with an earlier agent, and its
+    /// programs had no time to say so. What could not be written then, nobody knows; meanwhile nobody else is let in there.
+    fn may_be_forgotten(&self, taken: Taken) -> bool {
+        taken.limit == 0 && self.now() - self.started < CONFIRM_AFTER_RESTART
     }
 
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that

@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use gpupool_core::pool::{CardUuid, PodId};
+use gpupool_core::pool::{CardUuid, PodId, Timestamp};
 
 use super::mapped::why_not_held;
 use super::{GpuProcess, WhyNotHeld};
 use crate::cards::watch::{Look, Watch};
+use crate::clock::BootClock;
 use crate::pages::LedgerFile;
 use crate::peer::HeldProcess;
 use crate::procfs::{Proc, ProcessKey};
@@ -68,6 +69,8 @@ pub(crate) struct Sighting {
 /// One look at who is on the cards.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
+    /// When it began. Whoever hears of it may have been stopped since, or the whole machine asleep.
+    pub(crate) began: Timestamp,
     /// The cards of which NVML said who is there.
     pub(crate) seen: BTreeSet<CardUuid>,
     /// The processes on them that were still there afterwards.
@@ -164,6 +167,7 @@ impl Observer {
     }
 
     fn observe(&mut self, answers: u64, regular: bool) -> Observation {
+        let began = BootClock.read();
         let (processes, regular) = if regular {
             let mut counted = BTreeMap::new();
             self.read_ledgers(&mut counted);
@@ -179,7 +183,7 @@ impl Observer {
         let listed = processes.iter().filter_map(|(card, processes)| Some((card, processes.as_ref()?)));
         let sightings: Vec<_> = listed.flat_map(|(card, list)| self.sightings_on(card, list)).collect();
         self.known = sightings.iter().map(|seen| (seen.key, seen.why_not_held)).collect();
-        Observation { seen, sightings, answers, regular }
+        Observation { began, seen, sightings, answers, regular }
     }
 
     fn read_ledgers(&self, most: &mut BTreeMap<PodId, u64>) {

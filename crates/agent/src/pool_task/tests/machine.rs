@@ -62,7 +62,6 @@ pub(super) struct State {
     pub(super) journal_fails: bool,
     /// The journal lacks something that was decided, because a write failed.
     pub(super) journal_is_behind: bool,
-    pub(super) rewrites: usize,
     pub(super) processes: BTreeMap<ProcessKey, Process>,
     sockets: Vec<Socket>,
     pub(super) metered: BTreeSet<CardUuid>,
@@ -209,6 +208,7 @@ impl Machine {
             utilisation_of: None,
         };
         let observation = Observation {
+            began: Timestamp(state.now),
             seen: [0, 1].map(|index| card_uuid(index).as_str().into()).into(),
             sightings: there.map(sighting).collect(),
             answers: state.answered,
@@ -302,7 +302,6 @@ impl JournalWriter for Machine {
     fn replace(&mut self, records: &[Record]) -> Result<(), JournalError> {
         let mut state = self.state();
         state.write(|journal| *journal = records.to_vec())?;
-        state.rewrites += 1;
         state.journal_is_behind = false;
         Ok(())
     }

@@ -123,13 +123,6 @@ impl Node {
         }
     }
 
-    /// The card that the process's pod has a lease of.
-    pub(super) fn card_of(&self, process: ProcessKey) -> Option<u32> {
-        let pod = &self.task.registry.process(process)?.pod;
-        let (card, _) = self.task.lease_of(pod)?;
-        Some(self.task.environment.cards.find(&card)?.0)
-    }
-
     pub(super) fn spawn(&mut self, parent: ProcessKey) -> ProcessKey {
         self.next_pid += 1;
         self.machine.spawn(self.next_pid, parent.pid)
