@@ -72,8 +72,19 @@ pub(crate) struct TaskSettings {
     pub(crate) most_connections: usize,
     /// Whether a pod that takes more than its limit, by what NVML shows, loses its GPU processes.
     pub(crate) evict_unaccounted: bool,
+    /// What becomes of programs whose shim is not understood here.
+    pub(crate) unserved: UnservedPrograms,
     /// Whether pods may use what nobody else uses, beyond their core limits.
     pub(crate) work_conserving: bool,
+}
+
+/// What becomes of a program whose shim speaks no version of the protocol that the agent speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnservedPrograms {
+    /// It gets no card.
+    HeldBack,
+    /// It runs without a lease and without limits, and is reported.
+    Unheld,
 }
 
 /// The agent's state, and its only writer.

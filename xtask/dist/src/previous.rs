@@ -28,32 +28,38 @@ pub fn previous_commit() -> &'static str {
 /// `current` is this one. A clone without that commit is [`Error::NoCommit`].
 pub fn previous_release(current: &Path) -> Result<PathBuf, Error> {
     let kept = kept_or_built(previous_commit())?;
-    let here = |name: &str| target_folder().map(|target| target.join("previous").join(name));
+    let folder = target_folder()?.join("previous");
+    let _lock = lock(&folder)?;
     for (_, file) in BUILT {
-        layout::place(&kept.join(file), &here(file)?)?;
+        layout::place(&kept.join(file), &folder.join(file))?;
     }
     for file in SIMULATED {
-        layout::place(&current.join(file), &here(file)?)?;
+        layout::place(&current.join(file), &folder.join(file))?;
     }
-    layout::lay_out_preload(&here("lib")?)?;
-    here("")
+    layout::lay_out_preload(&folder.join("lib"))?;
+    Ok(folder)
+}
+
+/// Waits until nobody else makes this folder.
+fn lock(folder: &Path) -> Result<File, Error> {
+    let lock = folder.with_extension("lock");
+    let parent = lock.parent().unwrap_or(folder);
+    fs::create_dir_all(parent).map_err(Error::file("create", parent))?;
+    let locked = File::create(&lock).map_err(Error::file("create", &lock))?;
+    locked.lock().map_err(Error::file("lock", &lock))?;
+    Ok(locked)
 }
 
 /// The folder of the cache with what was built of a commit.
 fn kept_or_built(commit: &str) -> Result<PathBuf, Error> {
-    let cache = cache()?;
-    let folder = cache.join(format!("release-{commit}"));
+    let folder = cache()?.join(format!("release-{commit}"));
     if folder.is_dir() {
         return Ok(folder);
     }
     if !is_here(commit)? {
         return Err(Error::NoCommit(commit.to_owned()));
     }
-    fs::create_dir_all(&cache).map_err(Error::file("create", &cache))?;
-    // Whoever comes meanwhile waits for the first.
-    let lock = folder.with_extension("lock");
-    let locked = File::create(&lock).map_err(Error::file("create", &lock))?;
-    locked.lock().map_err(Error::file("lock", &lock))?;
+    let _lock = lock(&folder)?;
     if !folder.is_dir() {
         layout::tell("==> building the release before this one (some minutes, once)");
         let work = folder.with_extension("work");

@@ -5,6 +5,7 @@ mod machine;
 mod node;
 mod occupied;
 mod terminations;
+mod versions;
 mod world;
 
 use std::os::fd::AsFd as _;

@@ -19,7 +19,7 @@ use crate::environment::ProcessHandle;
 use crate::notice::{Cause, Termination};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Regular, Sighting};
-use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE, Taken};
+use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE, Taken, WhyNotHeld};
 
 /// What the looks at the cards have shown, and what is being done about it.
 #[derive(Debug, Default)]
@@ -93,7 +93,9 @@ impl PoolTask {
             if held {
                 reading.held.push(sighting.process.clone());
             } else {
-                reading.not_held.push((sighting.process.clone(), sighting.why_not_held));
+                let unserved = self.connections.is_unheld(sighting.key);
+                let why = if unserved { WhyNotHeld::OtherVersion } else { sighting.why_not_held };
+                reading.not_held.push((sighting.process.clone(), why));
             }
         }
         (readings.into_values().collect(), strangers)

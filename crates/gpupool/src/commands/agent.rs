@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use gpupool_agent::admin_api::SimulatedDriver;
 use gpupool_agent::cards::Source;
 use gpupool_agent::socket_path::Surroundings;
-use gpupool_agent::{PassedDescriptors, Settings, serve};
+use gpupool_agent::{PassedDescriptors, Settings, UnservedPrograms, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
 use crate::agent_socket::SOCKET_HELP;
@@ -81,6 +81,10 @@ pub(crate) struct Args {
     /// without this it is reported, and nobody else is granted its card
     #[arg(long)]
     evict_unaccounted: bool,
+    /// Let programs run without limits, and report them, whose library is of a release that this agent does not
+    /// understand; without this they get no card
+    #[arg(long)]
+    let_unserved_run: bool,
     #[command(flatten)]
     socket_tests: SocketTestArgs,
     #[cfg(feature = "kubernetes")]
@@ -158,6 +162,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             PassedDescriptors::Refused
         },
         evict_unaccounted: args.evict_unaccounted,
+        unserved: if args.let_unserved_run { UnservedPrograms::Unheld } else { UnservedPrograms::HeldBack },
     };
     // What is open at the end is closed by the kernel with the process, which waits for no stranger's descriptors.
     let runtime = ManuallyDrop::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);

@@ -16,7 +16,7 @@ use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
 use crate::notice::Notice;
-use crate::pool_task::{Cluster, PoolTask, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings, UnservedPrograms};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Ledgers, Observation};
 
@@ -179,6 +179,13 @@ impl Node {
         line
     }
 
+    /// Connects and says hello in versions that nobody knows here.
+    pub(super) fn foreign_hello(&mut self, program: ProcessKey) -> Line {
+        let line = self.connect(program);
+        self.frame(&line, Frame::Foreign(900, 901));
+        line
+    }
+
     pub(super) fn acquire(&mut self, program: ProcessKey) {
         let line = self.lines[&program].clone();
         self.frame(&line, Frame::Acquire(NO_CARD));
@@ -251,6 +258,7 @@ fn start(machine: &Machine, evict_unaccounted: bool) -> PoolTask {
         device_metrics: true,
         most_connections: 1000,
         evict_unaccounted,
+        unserved: UnservedPrograms::HeldBack,
         work_conserving: false,
     };
     let environment = Environment {
