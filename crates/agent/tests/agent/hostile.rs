@@ -25,7 +25,8 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
     let node = Node::start(&[]);
     node.register("a", "50");
     let long = vec![0; MAX_FRAME + 1];
-    let short = &Hello::fresh(NO_CARD).as_bytes()[..39];
+    let hello = Hello::fresh(NO_CARD);
+    let half = &hello.as_bytes()[..20];
     let mut granted = Header::new(FrameKind::Granted).as_bytes().to_vec();
     granted.resize(size_of::<Granted>(), 0);
     let (asking, releasing) = (Acquire::new(NO_CARD), Release::new());
@@ -33,7 +34,7 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
         ("three bytes", b"abc"),
         ("noise", &[0xa5; 100]),
         ("a packet that is too long", &long),
-        ("half of a hello", short),
+        ("half of a hello", half),
         ("the agent's own words", &granted),
         ("asking before hello", asking.as_bytes()),
         ("releasing before hello", releasing.as_bytes()),
@@ -74,6 +75,7 @@ fn who_speaks_no_version_that_is_spoken_here_is_told_so_in_a_form_that_everybody
 fn a_newer_program_that_still_speaks_this_version_is_served_whatever_else_it_says() {
     let node = Node::start(&[]);
     node.register("a", "50");
+    drop(Program::welcomed(&node.socket()));
     let mut program = Program::connect(&node.socket());
     let unknown = [&b"GPOL\x01\0\x63\0"[..], b"something new"].concat();
     program.send(&unknown, None);

@@ -81,10 +81,9 @@ pub(crate) struct Args {
     /// without this it is reported, and nobody else is granted its card
     #[arg(long)]
     evict_unaccounted: bool,
-    /// Let programs run without limits, and report them, whose library is of a release that this agent does not
-    /// understand; without this they get no card
-    #[arg(long)]
-    let_unserved_run: bool,
+    /// What becomes of programs whose library is of a release that this agent does not understand
+    #[arg(long, value_enum, default_value_t = UnservedOption::HeldBack)]
+    unserved_programs: UnservedOption,
     #[command(flatten)]
     socket_tests: SocketTestArgs,
     #[cfg(feature = "kubernetes")]
@@ -111,6 +110,14 @@ struct SocketTestArgs {
     /// Lets descriptors arrive on the socket, as kernels before Linux 6.16 do
     #[arg(long, hide = true)]
     descriptors_arrive: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum UnservedOption {
+    /// They get no card
+    HeldBack,
+    /// They run without a lease and without limits, and are reported
+    Unheld,
 }
 
 /// `--policy`.
@@ -162,7 +169,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             PassedDescriptors::Refused
         },
         evict_unaccounted: args.evict_unaccounted,
-        unserved: if args.let_unserved_run { UnservedPrograms::Unheld } else { UnservedPrograms::HeldBack },
+        unserved: match args.unserved_programs {
+            UnservedOption::HeldBack => UnservedPrograms::HeldBack,
+            UnservedOption::Unheld => UnservedPrograms::Unheld,
+        },
     };
     // What is open at the end is closed by the kernel with the process, which waits for no stranger's descriptors.
     let runtime = ManuallyDrop::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
