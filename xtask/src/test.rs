@@ -6,6 +6,7 @@
 mod lint;
 mod programs;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ pub(crate) enum Part {
     Shim,
     /// Unmodified GPU clients with and without gpupool.
     Clients,
+    /// Agent, shim and journal of the release before beside today's.
+    Upgrade,
     /// Tests on real clusters; those on nodes with a kubelet need root.
     Kubernetes,
     /// The published lab "sandbox workloads", by hand and by gpupool.
@@ -53,57 +56,76 @@ pub(crate) fn run(named: &[Part]) -> ExitCode {
     }
     let built: Vec<Part> =
         Part::value_variants().iter().copied().filter(|part| *part != Part::Lint && wanted(part)).collect();
-    let mut for_root = Vec::new();
+    let mut left_out = LeftOut::default();
     if !built.is_empty() {
         steps.part("build");
         let dist = steps.run("what is laid out", || Ok(gpupool_dist::given_or_built()?));
-        let has_tests = |part: &Part| matches!(part, Part::Unit | Part::Shim | Part::Kubernetes);
+        let has_tests =
+            |part: &Part| matches!(part, Part::Unit | Part::Shim | Part::Upgrade | Part::Kubernetes);
         let tests = built.iter().any(has_tests).then(|| steps.run("tests", programs::build)).flatten();
         if let Some(dist) = &dist {
             for part in built {
                 steps.part(part);
-                for_root.extend(run_part(part, &mut steps, dist, tests.as_deref().unwrap_or_default()));
+                run_part(part, &mut steps, dist, tests.as_deref().unwrap_or_default(), &mut left_out);
             }
         }
     }
     let passed = steps.summary();
-    if !for_root.is_empty() {
-        eprintln!("not run, as they need root: {} tests", for_root.len());
-        for name in for_root {
+    for (why, names) in left_out {
+        eprintln!("not run, as {why}: {} tests", names.len());
+        for name in names {
             eprintln!("  {name}");
         }
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a part; gives the names of its tests that were not run because they need root.
-fn run_part(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram]) -> Vec<String> {
+/// Names of tests that were not run, by the reason.
+type LeftOut = BTreeMap<String, Vec<String>>;
+
+/// Runs a part; notes which of its tests were not run.
+fn run_part(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram], left_out: &mut LeftOut) {
     match part {
         Part::Lint => (),
         Part::Unit => {
-            let left_out = run_programs(part, steps, dist, tests);
+            run_programs(part, steps, dist, tests, left_out);
             steps.run("tests in documentation", || {
                 let mut tests = step::cargo(&["test", "--workspace", "--locked", "--quiet", "--doc"])?;
                 step::succeed(tests.env("GPUPOOL_DIST", dist))
             });
             steps.run("model of the ledger (loom)", model_of_the_ledger);
-            return left_out;
         }
-        Part::Shim | Part::Kubernetes => return run_programs(part, steps, dist, tests),
+        Part::Shim | Part::Kubernetes => run_programs(part, steps, dist, tests, left_out),
+        Part::Upgrade => run_upgrade(steps, dist, tests, left_out),
         Part::Clients => drop(steps.run("unmodified clients", || clients::check(dist))),
         Part::Lab => drop(steps.run("both passes", || lab::check(dist))),
         Part::Device => drop(steps.run("device-check, rehearsed", || device_check::rehearse(dist))),
     }
-    Vec::new()
 }
 
-/// Runs the tests of a part; root also those that need root, after the others. Gives the names of those that were not run.
-fn run_programs(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram]) -> Vec<String> {
+/// Runs the tests beside the release before, where it can be had.
+fn run_upgrade(steps: &mut Steps, dist: &Path, tests: &[TestProgram], left_out: &mut LeftOut) {
+    let built = steps.run("the release before", || match gpupool_dist::previous_release(dist) {
+        Err(error @ gpupool_dist::Error::NoCommit(_)) => Ok(Some(error.to_string())),
+        other => Ok(other.map(|_| None)?),
+    });
+    match built {
+        Some(None) => run_programs(Part::Upgrade, steps, dist, tests, left_out),
+        Some(Some(why)) => {
+            let of_this_part = tests.iter().filter(|test| test.part() == Part::Upgrade);
+            let names = of_this_part.flat_map(|test| test.all().unwrap_or_default());
+            left_out.entry(why).or_default().extend(names);
+        }
+        None => (),
+    }
+}
+
+/// Runs the tests of a part; root also those that need root, after the others.
+fn run_programs(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram], left_out: &mut LeftOut) {
     let tests: Vec<&TestProgram> = tests.iter().filter(|test| test.part() == part).collect();
     for test in &tests {
         steps.run(&test.to_string(), || test.run(dist, &[]));
     }
-    let mut left_out = Vec::new();
     for test in tests {
         let for_root = test.ignored().unwrap_or_default();
         if for_root.is_empty() {
@@ -112,10 +134,9 @@ fn run_programs(part: Part, steps: &mut Steps, dist: &Path, tests: &[TestProgram
         if rustix::process::geteuid().is_root() {
             steps.run(&format!("{test}, as root"), || test.run(dist, &["--ignored"]));
         } else {
-            left_out.extend(for_root);
+            left_out.entry("they need root".to_owned()).or_default().extend(for_root);
         }
     }
-    left_out
 }
 
 /// Every order in which two processes' steps on the ledger may interleave. In a build folder of its own: the flag is for

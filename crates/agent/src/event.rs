@@ -127,4 +127,6 @@ pub(crate) enum Frame {
     Acquire(CardUuid),
     /// It needs none any more.
     Release,
+    /// It speaks these versions of the protocol, from the oldest to the newest, and this agent none of them.
+    Foreign(u16, u16),
 }

@@ -55,6 +55,7 @@ mod worker;
 pub use journal::JournalError;
 pub use lock::LockError;
 pub use packet_socket::PassedDescriptors;
+pub use pool_task::UnservedPrograms;
 pub use restart::RestartError;
 pub use server::{AgentError, Settings, serve};
 pub use worker::WorkerEnded;

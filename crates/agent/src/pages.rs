@@ -125,6 +125,17 @@ mod tests {
     }
 
     #[test]
+    fn a_ledger_that_a_newer_agent_made_longer_comes_back_too() {
+        let memory = SharedMemory::create("gpupool-ledger", ledger::FILE_LENGTH + 4096, RESIZE).unwrap();
+        let made = shared_memory::inode(memory.as_fd()).unwrap();
+        let copy = memory.as_fd().try_clone_to_owned().unwrap();
+        LedgerFile::adopt(copy, made).unwrap().with(|ledger| ledger.charge_anyway(3, 4096)).unwrap();
+        let short = SharedMemory::create("gpupool-ledger", ledger::FILE_LENGTH - 4096, RESIZE).unwrap();
+        let made = shared_memory::inode(short.as_fd()).unwrap();
+        assert!(LedgerFile::adopt(short.as_fd().try_clone_to_owned().unwrap(), made).is_err());
+    }
+
+    #[test]
     fn a_ledger_comes_back_with_its_account_and_no_other_file_does() {
         let ledger = LedgerFile::create().unwrap();
         let hold = |ledger: Ledger<'_>| {

@@ -38,7 +38,7 @@ use crate::lock::{Lock, LockError};
 use crate::metrics::{self, Scrape};
 use crate::packet_socket::{Listener, PassedDescriptors};
 use crate::peer::{self, HeldProcess};
-use crate::pool_task::{Cluster, PoolTask, RESERVE, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, RESERVE, TaskSettings, UnservedPrograms};
 use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
 use crate::restart::{self, RestartError};
@@ -88,6 +88,8 @@ pub struct Settings {
     pub descriptors: PassedDescriptors,
     /// Whether a pod that lastingly takes more device memory than its limit loses its GPU processes.
     pub evict_unaccounted: bool,
+    /// What becomes of programs whose shim is not understood here.
+    pub unserved: UnservedPrograms,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
     #[cfg(feature = "kubernetes")]
     pub kubernetes: Option<kubernetes::Settings>,
@@ -104,6 +106,7 @@ impl Settings {
             most_connections,
             device_metrics: self.device_metrics,
             evict_unaccounted: self.evict_unaccounted,
+            unserved: self.unserved,
             work_conserving: self.work_conserving,
         }
     }

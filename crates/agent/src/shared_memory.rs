@@ -51,13 +51,14 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Maps memory that somebody hands back. It must be as long as `length` says and sealed against resizing:
+    /// Maps memory that somebody hands back. It must be as long as `length` says, or longer (a newer agent made it), and sealed
+    /// against resizing:
     /// otherwise its sender could cut it and have the agent killed at its next look.
     pub(crate) fn adopt(descriptor: OwnedFd, length: usize) -> std::io::Result<Self> {
         let size = rustix::fs::fstat(&descriptor)?.st_size;
         let seals = rustix::fs::fcntl_get_seals(&descriptor)?;
         let needed = SealFlags::SHRINK | SealFlags::GROW;
-        if u64::try_from(size) != Ok(length as u64) || !seals.contains(needed) {
+        if !u64::try_from(size).is_ok_and(|size| size >= length as u64) || !seals.contains(needed) {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         Self::map(descriptor, length)

@@ -42,6 +42,9 @@ pub enum WhyNotHeld {
     ShimNotLoaded,
     /// The shim is loaded, and the driver was reached past it: `RTLD_DEEPBIND`, `dlmopen`, or a driver of its own.
     PastTheShim,
+    /// The shim in it speaks no version of the protocol that the agent speaks, and the agent was told to let such programs
+    /// run.
+    OtherVersion,
     /// Its memory map can't be read.
     Unknown,
 }
@@ -54,6 +57,7 @@ impl fmt::Display for WhyNotHeld {
             Self::OtherLoader => "its loader is not glibc's, for which the shim is made",
             Self::ShimNotLoaded => "the shim is not loaded in it",
             Self::PastTheShim => "it reaches the driver past the shim (RTLD_DEEPBIND or dlmopen)",
+            Self::OtherVersion => "the shim in it is of another release, which the agent does not understand",
             Self::Unknown => "its memory map cannot be read",
         })
     }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use gpupool_nvidia::cuda::{
     CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult,
 };
-use gpupool_wire::message::Release;
+use gpupool_wire::message::{RefusalReason, Release};
 use zerocopy::IntoBytes;
 
 use crate::agent::connection::Connection;
@@ -77,6 +77,10 @@ pub(crate) fn introduce(retry: Retry) -> Result<(), CUresult> {
         Ok(()) => {
             set_stage(ProcessStage::Introduced);
             Ok(())
+        }
+        Err(Failure::Refused(RefusalReason::Unheld)) if retry == Retry::UntilConnected => {
+            state::leave_pool();
+            Err(CUDA_ERROR_NO_DEVICE)
         }
         Err(Failure::Refused(_)) if retry == Retry::UntilConnected => {
             PROCESS.refused.store(CUDA_ERROR_NO_DEVICE, Ordering::Release);

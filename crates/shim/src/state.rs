@@ -155,14 +155,20 @@ fn decide_mode() -> Mode {
         _ if sys::exists(c"/usr/lib/gpupool/libgpupool.so") => SYSTEM_SOCKET.as_bytes(),
         Some(path) if !path.is_empty() => path,
         _ => {
-            PROCESS.pages.submitted.store((&raw const NOBODY_LOOKS).expose_provenance(), Ordering::Release);
-            PROCESS.mode.store(MODE_NO_POOL, Ordering::Release);
+            leave_pool();
             return Mode::NoPool;
         }
     };
     PROCESS.socket_path.keep(path);
     PROCESS.mode.store(MODE_POOLED, Ordering::Release);
     Mode::Pooled
+}
+
+/// The process has nothing to do with a pool from now on. It must not have been introduced to one.
+#[cold]
+pub(crate) fn leave_pool() {
+    PROCESS.pages.submitted.store((&raw const NOBODY_LOOKS).expose_provenance(), Ordering::Release);
+    PROCESS.mode.store(MODE_NO_POOL, Ordering::Release);
 }
 
 /// The process's stage, as this thread finds it: what the driver calls while it is being started (a profiler that is

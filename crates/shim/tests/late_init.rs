@@ -4,6 +4,7 @@
 
 mod lab;
 
+use gpupool_wire::message::RefusalReason;
 use lab::agent::{Answer, Heard};
 use lab::table::{uuid_hex, uuid_text};
 use lab::{Lab, Running, finish};
@@ -180,10 +181,30 @@ fn of_several_threads_one_asks_and_all_go_on() {
 #[test]
 fn a_process_that_is_turned_away_finds_no_device_and_is_told_why_once() {
     let lab = Lab::new("1xSim-4GB");
-    lab.agent.turn_away();
+    lab.agent.turn_away(RefusalReason::NotRegistered);
     let said = finish(lab.gpu("init init count retain"));
     assert_eq!(said.out, ["init=100", "init=100", "count=3 -1", "retain=3"]);
     assert_eq!(said.err, "gpupool: This process belongs to no pod.\n");
+}
+
+#[test]
+fn a_process_that_its_agent_cannot_understand_finds_no_device_unless_it_is_let_go() {
+    let lab = Lab::new("2xSim-4GB");
+    lab.agent.turn_away(RefusalReason::Version);
+    let said = finish(lab.gpu("init retain"));
+    assert_eq!(said.out, ["init=100", "retain=3"]);
+    assert_eq!(said.err, "gpupool: This process belongs to no pod.\n");
+    // Let go, it is as if there were no gpupool, but for what it was told.
+    lab.agent.turn_away(RefusalReason::Unheld);
+    let calls = "init init count retain alloc 3000000000 info launch sync";
+    for how in ["dlsym", "proc"] {
+        let mut command = lab.gpu(calls);
+        command.env("GPU_RESOLVE", how);
+        let said = finish(command);
+        assert_eq!(said.out, finish(lab.bare_gpu(calls)).out, "{how}");
+        assert_eq!(said.err, "gpupool: This process belongs to no pod.\n");
+    }
+    assert_eq!(lab.agent.ledger().charged(), 0);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::uuid::CardUuid;
 /// First four bytes of the table.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPCT");
 
-/// Layout of the table.
+/// Layout of the table. What is added follows the cards, so a reader takes any layout from its own on; where that cannot
+/// be, [`MAGIC`] changes.
 pub const VERSION: u32 = 1;
 
 /// Most cards of one table; the largest machines have 16.
@@ -132,7 +133,7 @@ pub struct CardTable<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// They do not start as a card table does, or lie askew.
-    #[error("this is not a card table of layout {VERSION}")]
+    #[error("this is not a card table of layout {VERSION} or a later one")]
     Foreign,
     /// More cards than a table may have.
     #[error("the card table claims {0} cards, at most {MAX_CARDS} are possible")]
@@ -151,7 +152,7 @@ impl<'a> CardTable<'a> {
     /// Checks a table. Bytes after its last card are ignored, since files end at page borders.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, TableError> {
         let (header, rest) = TableHeader::ref_from_prefix(bytes).map_err(|_| TableError::Foreign)?;
-        if header.magic != MAGIC || header.version != VERSION {
+        if header.magic != MAGIC || header.version < VERSION {
             return Err(TableError::Foreign);
         }
         let count = header.count as usize;
@@ -196,6 +197,18 @@ mod tests {
         let mut bytes = TableHeader::new(count, 13_050).as_bytes().to_vec();
         bytes.extend_from_slice(cards.as_bytes());
         aligned(&bytes)
+    }
+
+    #[test]
+    fn a_table_of_a_later_layout_is_read_and_one_of_an_earlier_is_not() {
+        let of = |version| {
+            let header = TableHeader { version, ..TableHeader::new(1, 13_050) };
+            [header.as_bytes(), Card::new([3; 16]).as_bytes(), b"what was added"].concat()
+        };
+        let words = aligned(&of(VERSION + 1));
+        assert_eq!(CardTable::parse(words.as_bytes()).unwrap().cards(), [Card::new([3; 16])]);
+        let words = aligned(&of(VERSION - 1));
+        assert_eq!(CardTable::parse(words.as_bytes()), Err(TableError::Foreign));
     }
 
     #[test]

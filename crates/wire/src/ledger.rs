@@ -35,7 +35,8 @@ pub use slot::Slot;
 /// First four bytes of the ledger.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLG");
 
-/// Layout of the ledger.
+/// Layout of the ledger. Things are only ever added at its end, so whoever shares it takes any layout from its own on;
+/// where that cannot be, [`MAGIC`] changes.
 pub const VERSION: u32 = 4;
 
 /// Slots of a ledger, hence the most processes of a pod that use its card at the same time.
@@ -78,7 +79,7 @@ pub enum LedgerError {
     #[error("the ledger has {0} bytes, which is too few, or lies askew")]
     Memory(usize),
     /// It does not start as a ledger does.
-    #[error("this is not a ledger of layout {VERSION}")]
+    #[error("this is not a ledger of layout {VERSION} or a later one")]
     Foreign,
 }
 
@@ -119,16 +120,17 @@ impl<'a> Ledger<'a> {
         let ledger = unsafe { Self::view(memory, length) }?;
         let header = ledger.header;
         let ours = header.magic.load(Ordering::Acquire) == MAGIC
-            && header.version.load(Ordering::Relaxed) == VERSION
+            && header.version.load(Ordering::Relaxed) >= VERSION
             && header.slots.load(Ordering::Relaxed) as usize == SLOTS;
         if ours { Ok(ledger) } else { Err(LedgerError::Foreign) }
     }
 
-    /// The view of `memory`, whatever it holds.
+    /// The view of `memory`, whatever it holds: for a ledger that was recognised before. Its first bytes may have been
+    /// made rubbish of since, by another program of the pod.
     ///
     /// # Safety
     /// `memory` and `length` as for [`Self::create`].
-    unsafe fn view(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
+    pub unsafe fn view(memory: *mut c_void, length: usize) -> Result<Self, LedgerError> {
         if length < FILE_LENGTH || !memory.cast::<LedgerHeader>().is_aligned() {
             return Err(LedgerError::Memory(length));
         }
@@ -201,7 +203,8 @@ impl<'a> Ledger<'a> {
 impl LedgerHeader {
     fn set(&self, slots: usize) {
         self.slots.store(u32::try_from(slots).unwrap_or(u32::MAX), Ordering::Relaxed);
-        self.version.store(VERSION, Ordering::Relaxed);
+        // Not lowered: a newer agent may have made this ledger, and is started again one day.
+        self.version.fetch_max(VERSION, Ordering::Relaxed);
         self.magic.store(MAGIC, Ordering::Release);
     }
 

@@ -12,7 +12,8 @@ use crate::bucket::Rate;
 /// First four bytes of the page.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPLP");
 
-/// Layout of the page.
+/// Layout of the page. Fields are only ever added at its end, so a reader takes any layout from its own on; where that
+/// cannot be, [`MAGIC`] changes.
 pub const VERSION: u32 = 2;
 
 /// Length of the page's file in bytes: one page of memory.
@@ -94,7 +95,7 @@ pub enum LimitsError {
     #[error("the limits page has {0} bytes, which is too few, or lies askew")]
     Memory(usize),
     /// It does not start as a limits page does.
-    #[error("this is not a limits page of layout {VERSION}")]
+    #[error("this is not a limits page of layout {VERSION} or a later one")]
     Foreign,
 }
 
@@ -154,7 +155,7 @@ impl LimitsPage {
         // SAFETY: as in `create`; a shared reference to atomics reads only unless a method writes.
         let page = unsafe { &*memory.cast::<Self>() };
         let ours =
-            page.magic.load(Ordering::Acquire) == MAGIC && page.version.load(Ordering::Relaxed) == VERSION;
+            page.magic.load(Ordering::Acquire) == MAGIC && page.version.load(Ordering::Relaxed) >= VERSION;
         if ours { Ok(page) } else { Err(LimitsError::Foreign) }
     }
 

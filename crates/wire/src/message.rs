@@ -1,7 +1,7 @@
 //! Frames on the agent's `SOCK_SEQPACKET` socket: one frame, one packet.
 //!
-//! Every frame starts with a [`Header`]; its kind fixes its length, so a packet that is shorter or longer is refused
-//! as a whole. All numbers are little endian. Descriptors travel beside a frame (`SCM_RIGHTS`) and are each side's own
+//! Every frame starts with a [`Header`]; its kind fixes what it has at least, so a packet that is shorter is refused as a
+//! whole. All numbers are little endian. Descriptors travel beside a frame (`SCM_RIGHTS`) and are each side's own
 //! business; which frames carry which is said at each of them.
 //!
 //! | direction | frame | answered by |
@@ -10,6 +10,18 @@
 //! | shim → agent | [`Acquire`] | [`Granted`] when the pod's turn has come, or [`Refused`] |
 //! | shim → agent | [`Release`] | nothing |
 //! | both ways | [`FrameKind::Control`] | JSON, which this room does not read |
+//!
+//! # Versions
+//!
+//! A container keeps the shim that it was started with for as long as it lives, and its agent is replaced meanwhile by a
+//! newer one, or by an older one again. So:
+//!
+//! - The header, [`FrameKind::Control`], [`Hello`] and [`Refused`] are in version [`FIRST`], for ever: everybody can say who
+//!   they are, and be told no.
+//! - A hello says which versions its sender speaks. The agent answers in the newest that both do, or with
+//!   [`RefusalReason::Version`]; who says nothing speaks [`FIRST`].
+//! - Within a version, frames only grow at their ends and kinds are only added: a longer frame is read as far as it is
+//!   known, and one of an unknown kind is passed over.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -20,8 +32,14 @@ use crate::uuid::CardUuid;
 /// First four bytes of every frame: "GPOL" in the order of the bytes.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"GPOL");
 
-/// The protocol that this build speaks. It changes only when an older peer could no longer be understood.
+/// The version that those frames are in which everybody must understand.
+pub const FIRST: u16 = 1;
+
+/// The newest version that this build speaks. It changes only when an older peer could no longer be understood.
 pub const VERSION: u16 = 1;
+
+/// The oldest that it speaks.
+pub const OLDEST: u16 = 1;
 
 /// Longest frame of the shim's protocol, in bytes; a control packet may be longer.
 pub const MAX_FRAME: usize = 4096;
@@ -66,6 +84,11 @@ impl FrameKind {
             _ => return None,
         })
     }
+
+    /// Whether frames of this kind are in version [`FIRST`] for ever.
+    const fn is_fixed(self) -> bool {
+        matches!(self, Self::Control | Self::Hello | Self::Refused)
+    }
 }
 
 /// What every frame starts with.
@@ -78,9 +101,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a frame of this kind.
+    /// The header of a frame of this kind, in the newest version that it can have.
     pub const fn new(kind: FrameKind) -> Self {
-        Self { magic: U32::new(MAGIC), version: U16::new(VERSION), kind: U16::new(kind as u16) }
+        let version = if kind.is_fixed() { FIRST } else { VERSION };
+        Self { magic: U32::new(MAGIC), version: U16::new(version), kind: U16::new(kind as u16) }
     }
 }
 
@@ -95,7 +119,8 @@ pub struct Hello {
     resume: U64,
     card: CardUuid,
     slot: U32,
-    reserved: U32,
+    oldest: U16,
+    newest: U16,
 }
 
 impl Hello {
@@ -106,8 +131,30 @@ impl Hello {
             resume: U64::ZERO,
             card,
             slot: U32::new(u32::MAX),
-            reserved: U32::ZERO,
+            oldest: U16::new(OLDEST),
+            newest: U16::new(VERSION),
         }
+    }
+
+    /// The same from a peer that speaks other versions, for tests.
+    #[must_use]
+    pub const fn speaking(self, oldest: u16, newest: u16) -> Self {
+        Self { oldest: U16::new(oldest), newest: U16::new(newest), ..self }
+    }
+
+    /// The versions that the process speaks, from the oldest to the newest.
+    pub const fn versions(&self) -> (u16, u16) {
+        match (self.oldest.get(), self.newest.get()) {
+            // From before hellos said it.
+            (0, 0) => (FIRST, FIRST),
+            said => said,
+        }
+    }
+
+    /// Whether there is a version that the process speaks and this build does too.
+    pub const fn is_understood(&self) -> bool {
+        let (oldest, newest) = self.versions();
+        oldest <= newest && oldest <= VERSION && newest >= OLDEST
     }
 
     /// A process that comes back with a lease, its card and its slot in the ledger. A lease id is never 0.
@@ -183,7 +230,7 @@ pub enum RefusalReason {
     NotRegistered = 1,
     /// The pod's ledger has no free slot.
     NoSlot = 2,
-    /// The agent speaks another version of the protocol.
+    /// The agent speaks no version of the protocol that the caller speaks.
     Version = 3,
     /// The frame could not be read, or came out of turn.
     Malformed = 4,
@@ -191,6 +238,8 @@ pub enum RefusalReason {
     CardGone = 5,
     /// The pod is being stopped or has been removed.
     Stopped = 6,
+    /// As [`Self::Version`], and this node lets such programs run without gpupool.
+    Unheld = 7,
 }
 
 impl RefusalReason {
@@ -203,6 +252,7 @@ impl RefusalReason {
             4 => Self::Malformed,
             5 => Self::CardGone,
             6 => Self::Stopped,
+            7 => Self::Unheld,
             _ => Self::Other,
         }
     }
@@ -367,14 +417,14 @@ pub enum DecodeError {
     Foreign(u32),
     /// The peer speaks another version.
     #[error(
-        "the peer speaks protocol version {0}, this side speaks {VERSION}: use programs of the same release"
+        "the peer speaks protocol version {0}, this side {OLDEST} to {VERSION}: use programs of the same release"
     )]
     Version(u16),
     /// The number is no [`FrameKind`].
     #[error("frames of kind {0} are unknown here")]
     UnknownKind(u16),
-    /// The length is wrong for the kind.
-    #[error("a frame of kind {kind:?} cannot be {length} bytes long")]
+    /// Something is missing of what the kind has at least.
+    #[error("a frame of kind {kind:?} has more than {length} bytes")]
     Length {
         /// The kind that the header names.
         kind: FrameKind,
@@ -389,27 +439,33 @@ pub fn decode(packet: &[u8]) -> Result<Message<'_>, DecodeError> {
     if header.magic.get() != MAGIC {
         return Err(DecodeError::Foreign(header.magic.get()));
     }
-    if header.version.get() != VERSION {
-        return Err(DecodeError::Version(header.version.get()));
+    let (version, number) = (header.version.get(), header.kind.get());
+    let kind = FrameKind::from_number(number);
+    let (oldest, newest) =
+        if kind.is_some_and(FrameKind::is_fixed) { (FIRST, FIRST) } else { (OLDEST, VERSION) };
+    if version < oldest || version > newest {
+        return Err(DecodeError::Version(version));
     }
-    let number = header.kind.get();
-    let kind = FrameKind::from_number(number).ok_or(DecodeError::UnknownKind(number))?;
+    let kind = kind.ok_or(DecodeError::UnknownKind(number))?;
     Ok(match kind {
         FrameKind::Control => Message::Control(body),
-        FrameKind::Hello => Message::Hello(whole(packet, kind)?),
-        FrameKind::Welcome => Message::Welcome(whole(packet, kind)?),
-        FrameKind::Refused => Message::Refused(whole(packet, kind)?),
-        FrameKind::Acquire => Message::Acquire(whole(packet, kind)?),
-        FrameKind::Granted => Message::Granted(whole(packet, kind)?),
-        FrameKind::Release => Message::Release(whole(packet, kind)?),
+        FrameKind::Hello => Message::Hello(known(packet, kind)?),
+        FrameKind::Welcome => Message::Welcome(known(packet, kind)?),
+        FrameKind::Refused => Message::Refused(known(packet, kind)?),
+        FrameKind::Acquire => Message::Acquire(known(packet, kind)?),
+        FrameKind::Granted => Message::Granted(known(packet, kind)?),
+        FrameKind::Release => Message::Release(known(packet, kind)?),
     })
 }
 
-fn whole<T>(packet: &[u8], kind: FrameKind) -> Result<&T, DecodeError>
+/// The frame, as far as this build knows it.
+fn known<T>(packet: &[u8], kind: FrameKind) -> Result<&T, DecodeError>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
 {
-    T::ref_from_bytes(packet).map_err(|_| DecodeError::Length { kind, length: packet.len() })
+    T::ref_from_prefix(packet)
+        .map(|(frame, _)| frame)
+        .map_err(|_| DecodeError::Length { kind, length: packet.len() })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -9,6 +9,10 @@ use std::{fmt, io};
 pub enum Error {
     /// The current directory is not in a checkout of gpupool.
     NoCheckout,
+    /// Neither `XDG_CACHE_HOME` nor `HOME` names a folder.
+    NoCache,
+    /// The release before cannot be built: this clone does not have its commit.
+    NoCommit(String),
     /// A command could not be started.
     Start {
         /// The command line.
@@ -48,6 +52,12 @@ impl fmt::Display for Error {
             Self::NoCheckout => {
                 write!(out, "neither this folder nor one above it has a Cargo.toml of a workspace")
             }
+            Self::NoCache => write!(out, "set HOME or XDG_CACHE_HOME: built programs are kept below it"),
+            Self::NoCommit(commit) => write!(
+                out,
+                "the release before cannot be built, as this clone does not have its commit {commit}: type \
+                 `git fetch --unshallow`"
+            ),
             Self::Start { command, source } => write!(out, "cannot start {command}: {source}"),
             Self::Failed { command, status } => write!(out, "{command} ended with {status}"),
             Self::File { doing, path, source } => write!(out, "cannot {doing} {}: {source}", path.display()),
@@ -59,7 +69,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Start { source, .. } | Self::File { source, .. } => Some(source),
-            Self::NoCheckout | Self::Failed { .. } => None,
+            Self::NoCheckout | Self::NoCache | Self::NoCommit(_) | Self::Failed { .. } => None,
         }
     }
 }

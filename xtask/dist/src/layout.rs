@@ -10,7 +10,7 @@ use crate::Error;
 use crate::cargo::{cargo, succeed, target_folder};
 
 /// Where cargo leaves a built file, below the target folder, and where it goes, below the folder that is laid out.
-type Place = (&'static str, &'static str);
+pub(crate) type Place = (&'static str, &'static str);
 
 const PROGRAM: Place = ("release/gpupool", "bin/gpupool");
 const DEMO: &[Place] = &[
@@ -96,9 +96,13 @@ fn lay_out(name: &str, places: &[Place]) -> Result<PathBuf, Error> {
     for (built, laid_out) in places {
         place(&target.join(built), &folder.join(laid_out))?;
     }
-    let libraries = folder.join("lib");
-    gpupool_preload::layout::lay_out(&libraries).map_err(Error::file("lay out", libraries))?;
+    lay_out_preload(&folder.join("lib"))?;
     Ok(folder)
+}
+
+/// Lays out the folder beside the library.
+pub(crate) fn lay_out_preload(libraries: &Path) -> Result<(), Error> {
+    gpupool_preload::layout::lay_out(libraries).map_err(Error::file("lay out", libraries))
 }
 
 /// The name under which kubectl finds the binary as its plugin: `kubectl gpupool …`.
@@ -111,7 +115,7 @@ fn link_kubectl_plugin(dist: &Path) -> Result<(), Error> {
 }
 
 /// Copies beside the destination, then renames: a program that runs or maps the old file keeps it whole.
-fn place(from: &Path, to: &Path) -> Result<(), Error> {
+pub(crate) fn place(from: &Path, to: &Path) -> Result<(), Error> {
     let folder = to.parent().unwrap_or_else(|| Path::new("."));
     fs::create_dir_all(folder).map_err(Error::file("create", folder))?;
     let new = to.with_extension("new");
@@ -121,7 +125,7 @@ fn place(from: &Path, to: &Path) -> Result<(), Error> {
 
 /// On standard error itself: the test harness keeps what the print macros write until a test has failed, and somebody
 /// who waits for minutes wants to know why now.
-fn tell(line: &str) {
+pub(crate) fn tell(line: &str) {
     // With standard error gone there is nobody to tell.
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -27,6 +27,9 @@ const ON_CLUSTERS: &[(&str, &str)] = &[
     ("xtask", "cluster"),
 ];
 
+/// Tests that need the release before.
+const ON_THE_RELEASE_BEFORE: (&str, &str) = ("crates/gpupool", "upgrade");
+
 /// A built test program.
 #[derive(Debug)]
 pub(super) struct TestProgram {
@@ -88,6 +91,7 @@ impl TestProgram {
         let is = |(folder, name): &(&str, &str)| self.folder == Path::new(folder) && self.name == *name;
         match self.folder.to_str() {
             Some("crates/shim") => Part::Shim,
+            _ if is(&ON_THE_RELEASE_BEFORE) => Part::Upgrade,
             _ if ON_CLUSTERS.iter().any(is) => Part::Kubernetes,
             _ => Part::Unit,
         }
@@ -100,7 +104,16 @@ impl TestProgram {
 
     /// The names of the tests that it ignores.
     pub(super) fn ignored(&self) -> anyhow::Result<Vec<String>> {
-        let listed = self.command().args(["--list", "--ignored"]).output()?;
+        self.listed(&["--list", "--ignored"])
+    }
+
+    /// The names of all its tests.
+    pub(super) fn all(&self) -> anyhow::Result<Vec<String>> {
+        self.listed(&["--list"])
+    }
+
+    fn listed(&self, arguments: &[&str]) -> anyhow::Result<Vec<String>> {
+        let listed = self.command().args(arguments).output()?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }

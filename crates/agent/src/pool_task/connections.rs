@@ -48,6 +48,8 @@ pub(super) struct Connection {
     pub(super) held: Option<Box<dyn ProcessHandle>>,
     /// It has said hello.
     pub(super) introduced: bool,
+    /// Its caller could not be served, and was told to run without a lease.
+    pub(super) unheld: bool,
     /// The pod that its caller was found to belong to when it connected.
     pub(super) pod: Option<PodId>,
 }
@@ -85,8 +87,15 @@ impl Connections {
         held: Box<dyn ProcessHandle>,
         pod: Option<PodId>,
     ) -> Option<(ConnectionId, Arc<Semaphore>)> {
-        let connection =
-            Connection { socket, user, key: held.key(), held: Some(held), introduced: false, pod };
+        let connection = Connection {
+            socket,
+            user,
+            key: held.key(),
+            held: Some(held),
+            introduced: false,
+            unheld: false,
+            pod,
+        };
         if connection.limits().iter().any(|(owner, most)| self.count(owner) >= *most) {
             return None;
         }
@@ -153,6 +162,11 @@ impl Connections {
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.open.get_mut(&id)
+    }
+
+    /// Whether a process was told to run without a lease.
+    pub(super) fn is_unheld(&self, key: ProcessKey) -> bool {
+        self.open.values().any(|connection| connection.unheld && connection.key == key)
     }
 
     /// How many are open.

@@ -6,9 +6,9 @@
 use gpupool_core::pool::{CardUuid, Event, Millis, PodId, PodState, Timestamp};
 use gpupool_wire::NO_CARD;
 use gpupool_wire::ledger::Slot;
-use gpupool_wire::message::{Hello, RefusalReason};
+use gpupool_wire::message::{self, Hello, RefusalReason};
 
-use super::{Effect, Member, PoolTask};
+use super::{Effect, Member, PoolTask, UnservedPrograms};
 use crate::environment::ProcessHandle;
 use crate::event::{ConnectionId, Frame};
 use crate::procfs::ProcessKey;
@@ -35,6 +35,7 @@ impl PoolTask {
         let (key, introduced) = (connection.key, connection.introduced);
         let refused = match frame {
             Frame::Hello(hello) if !introduced => self.hello(from, key, &hello),
+            Frame::Foreign(oldest, newest) if !introduced => Err(self.foreign(from, oldest, newest)),
             Frame::Acquire(only) if introduced => self.acquire(key, only),
             Frame::Release if introduced => {
                 self.release(key);
@@ -50,6 +51,24 @@ impl PoolTask {
             let sentence = self.readable(&sentence);
             self.outbox.tell(Effect::Refused { to: from, reason, sentence });
         }
+    }
+
+    /// A program whose shim cannot be understood: an agent of another release must have put it there.
+    fn foreign(&mut self, from: ConnectionId, oldest: u16, newest: u16) -> ProgramRefusal {
+        let speaks = format!(
+            "the gpupool library in this program speaks {} of the protocol and the node's agent {}",
+            versions(oldest, newest),
+            versions(message::OLDEST, message::VERSION)
+        );
+        if self.settings.unserved == UnservedPrograms::HeldBack {
+            let sentence = format!("{speaks}: it gets no card; start its container anew");
+            return ProgramRefusal(RefusalReason::Version, sentence);
+        }
+        if let Some(connection) = self.connections.get_mut(from) {
+            connection.unheld = true;
+        }
+        let sentence = format!("{speaks}: it runs without gpupool, as this node is set");
+        ProgramRefusal(RefusalReason::Unheld, sentence)
     }
 
     fn hello(&mut self, from: ConnectionId, key: ProcessKey, hello: &Hello) -> Result<(), ProgramRefusal> {
@@ -376,6 +395,7 @@ impl PoolTask {
         self.record(Record::PodGone { pod: pod.clone() });
         self.pages.remove(pod);
         self.reports.waiting_since.remove(pod);
+        self.terminations.remove(pod);
     }
 
     /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.
@@ -434,4 +454,8 @@ impl PoolTask {
     fn has_memory(&self, pod: &PodId, slot: u32) -> bool {
         self.pages.slot(pod, slot, |slot| slot.committed() > 0 || slot.contexts() > 0).unwrap_or(false)
     }
+}
+
+fn versions(oldest: u16, newest: u16) -> String {
+    if oldest == newest { format!("version {newest}") } else { format!("versions {oldest} to {newest}") }
 }

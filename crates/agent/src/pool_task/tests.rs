@@ -4,6 +4,8 @@ mod cluster;
 mod machine;
 mod node;
 mod occupied;
+mod terminations;
+mod versions;
 mod world;
 
 use std::os::fd::AsFd as _;

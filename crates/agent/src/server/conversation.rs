@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use gpupool_core::pool::PodId;
-use gpupool_wire::message::{self, MAX_FRAME, Message};
+use gpupool_wire::message::{self, DecodeError, MAX_FRAME, Message};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::admin_api::{
@@ -14,6 +14,9 @@ use crate::admin_api::{
 use crate::event::{Accepted, AgentEvent, ConnectionId, Frame};
 use crate::inquiry::Inquiries;
 use crate::packet_socket::{PacketSocket, Received};
+
+/// Frames of unknown kinds that a newer program may send on one connection.
+const MOST_UNKNOWN: usize = 64;
 
 /// Why a conversation ends.
 #[derive(Debug)]
@@ -85,15 +88,30 @@ struct Conversation {
 impl Conversation {
     async fn run(&mut self) -> Result<(), End> {
         let mut packet = vec![0; MAX_FRAME];
+        let mut unknown = 0;
         loop {
             let length = match self.socket.receive(&mut packet).await {
                 Ok(Received::Packet(length)) => length,
                 Ok(Received::Rubbish) => return Err(End::Rubbish),
                 Ok(Received::HungUp) | Err(_) => return Err(End::Over),
             };
-            let message =
-                message::decode(packet.get(..length).unwrap_or_default()).map_err(|_| End::Rubbish)?;
+            let message = match message::decode(packet.get(..length).unwrap_or_default()) {
+                Ok(message) => message,
+                Err(DecodeError::UnknownKind(_)) if unknown < MOST_UNKNOWN => {
+                    unknown += 1;
+                    continue;
+                }
+                Err(DecodeError::Version(version)) => {
+                    self.say(Frame::Foreign(version, version)).await?;
+                    continue;
+                }
+                Err(_) => return Err(End::Rubbish),
+            };
             match message {
+                Message::Hello(hello) if !hello.is_understood() => {
+                    let (oldest, newest) = hello.versions();
+                    self.say(Frame::Foreign(oldest, newest)).await?;
+                }
                 Message::Hello(hello) => {
                     if let Some((pod, inquiries)) = self.inquiry.take() {
                         inquiries.ask_for(pod).await;

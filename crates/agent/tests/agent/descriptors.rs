@@ -24,6 +24,7 @@ fn the_kernel_refuses_descriptors_for_the_agent_before_it_has_even_accepted() {
     }
     let node = Node::start(&[]);
     node.register("a", "50");
+    drop(Program::welcomed(&node.socket()));
     let passed = passed::lingering_long();
     node.freeze();
     let mut program = Program::connect(&node.socket());
@@ -31,7 +32,8 @@ fn the_kernel_refuses_descriptors_for_the_agent_before_it_has_even_accepted() {
     let refused = Err(Errno::PERM);
     assert_eq!(passed::send(program.socket(), hello.as_bytes(), &[passed.descriptor.as_fd()]), refused);
     node.thaw();
-    assert!(matches!(program.hello(), Answer::Welcome { .. }), "the connection goes on");
+    program.send(hello.as_bytes(), None);
+    assert!(matches!(program.next(), Answer::Welcome { .. }), "the connection goes on");
     assert_eq!(passed::send(program.socket(), hello.as_bytes(), &[passed.descriptor.as_fd()]), refused);
     program.acquire();
     program.granted();

@@ -25,19 +25,16 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
     let node = Node::start(&[]);
     node.register("a", "50");
     let long = vec![0; MAX_FRAME + 1];
-    let mut foreign_version = Hello::fresh(NO_CARD).as_bytes().to_vec();
-    foreign_version[4] = 99;
-    let mut oversized = Hello::fresh(NO_CARD).as_bytes().to_vec();
-    oversized.push(0);
+    let hello = Hello::fresh(NO_CARD);
+    let half = &hello.as_bytes()[..20];
     let mut granted = Header::new(FrameKind::Granted).as_bytes().to_vec();
     granted.resize(size_of::<Granted>(), 0);
     let (asking, releasing) = (Acquire::new(NO_CARD), Release::new());
-    let cases: [(&str, &[u8]); 8] = [
+    let cases: [(&str, &[u8]); 7] = [
         ("three bytes", b"abc"),
         ("noise", &[0xa5; 100]),
         ("a packet that is too long", &long),
-        ("another version", &foreign_version),
-        ("a hello with something behind it", &oversized),
+        ("half of a hello", half),
         ("the agent's own words", &granted),
         ("asking before hello", asking.as_bytes()),
         ("releasing before hello", releasing.as_bytes()),
@@ -51,6 +48,48 @@ fn rubbish_ends_the_connection_and_not_the_agent() {
     twice.send(Hello::fresh(NO_CARD).as_bytes(), None);
     assert_eq!(twice.next(), Answer::HungUp, "hello twice");
     assert_eq!(node.status().pods.len(), 1);
+}
+
+#[test]
+fn who_speaks_no_version_that_is_spoken_here_is_told_so_in_a_form_that_everybody_can_read() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    let told = |packet: &[u8], theirs: &str| {
+        let mut program = Program::connect(&node.socket());
+        program.send(packet, None);
+        let Answer::Refused(sentence) = program.next() else { panic!("not refused") };
+        assert!(sentence.contains(theirs) && sentence.contains("start its container anew"), "{sentence}");
+        program.acquire();
+        assert_eq!(program.next(), Answer::HungUp, "it is not taken in");
+    };
+    told(Hello::fresh(NO_CARD).speaking(900, 901).as_bytes(), "versions 900 to 901");
+    told(Hello::fresh(NO_CARD).speaking(5, 2).as_bytes(), "versions 5 to 2");
+    // From a release that does not keep to it that a hello can always be read.
+    let mut packet = Hello::fresh(NO_CARD).as_bytes().to_vec();
+    packet[4] = 99;
+    told(&packet, "version 99");
+    assert_eq!(node.status().leases.len(), 0);
+}
+
+#[test]
+fn a_newer_program_that_still_speaks_this_version_is_served_whatever_else_it_says() {
+    let node = Node::start(&[]);
+    node.register("a", "50");
+    drop(Program::welcomed(&node.socket()));
+    let mut program = Program::connect(&node.socket());
+    let unknown = [&b"GPOL\x01\0\x63\0"[..], b"something new"].concat();
+    program.send(&unknown, None);
+    let longer = [Hello::fresh(NO_CARD).speaking(1, 900).as_bytes(), b"more"].concat();
+    program.send(&longer, None);
+    assert!(matches!(program.next(), Answer::Welcome { .. }));
+    program.send(&unknown, None);
+    program.acquire();
+    program.granted();
+    // Nobody has as much to say.
+    for _ in 0..100 {
+        program.send(&unknown, None);
+    }
+    assert_eq!(program.next(), Answer::HungUp);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use gpupool_wire::ledger::{self, Ledger};
 use gpupool_wire::limits::{self, Limits, LimitsPage};
@@ -29,18 +30,19 @@ pub(crate) enum Answer {
 }
 
 pub(crate) struct Program {
+    path: PathBuf,
     socket: OwnedFd,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 impl Program {
-    pub(crate) fn connect(socket: &Path) -> Self {
-        let address = SocketAddrUnix::new(socket).unwrap();
+    pub(crate) fn connect(path: &Path) -> Self {
+        let address = SocketAddrUnix::new(path).unwrap();
         let flags = SocketFlags::CLOEXEC;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
-        Self { socket, descriptors: Vec::new() }
+        Self { path: path.to_owned(), socket, descriptors: Vec::new() }
     }
 
     /// Connects and is welcomed.
@@ -56,9 +58,18 @@ impl Program {
         Self::welcomed(socket)
     }
 
+    /// Says hello; comes again for as long as an agent that has just started has not looked at its cards.
     pub(crate) fn hello(&mut self) -> Answer {
-        self.send(Hello::fresh(NO_CARD).as_bytes(), None);
-        self.next()
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.send(Hello::fresh(NO_CARD).as_bytes(), None);
+            let answer = self.next();
+            if answer != Answer::HungUp || Instant::now() > deadline {
+                return answer;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            *self = Self::connect(&self.path);
+        }
     }
 
     pub(crate) fn resume(&mut self, granted: &Granted, slot: u32) -> Answer {

@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use gpupool_agent::admin_api::SimulatedDriver;
 use gpupool_agent::cards::Source;
 use gpupool_agent::socket_path::Surroundings;
-use gpupool_agent::{PassedDescriptors, Settings, serve};
+use gpupool_agent::{PassedDescriptors, Settings, UnservedPrograms, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
 use crate::agent_socket::SOCKET_HELP;
@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// without this it is reported, and nobody else is granted its card
     #[arg(long)]
     evict_unaccounted: bool,
+    /// What becomes of programs whose library is of a release that this agent does not understand
+    #[arg(long, value_enum, default_value_t = UnservedOption::HeldBack)]
+    unserved_programs: UnservedOption,
     #[command(flatten)]
     socket_tests: SocketTestArgs,
     #[cfg(feature = "kubernetes")]
@@ -107,6 +110,14 @@ struct SocketTestArgs {
     /// Lets descriptors arrive on the socket, as kernels before Linux 6.16 do
     #[arg(long, hide = true)]
     descriptors_arrive: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum UnservedOption {
+    /// They get no card
+    HeldBack,
+    /// They run without a lease and without limits, and are reported
+    Unheld,
 }
 
 /// `--policy`.
@@ -158,6 +169,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             PassedDescriptors::Refused
         },
         evict_unaccounted: args.evict_unaccounted,
+        unserved: match args.unserved_programs {
+            UnservedOption::HeldBack => UnservedPrograms::HeldBack,
+            UnservedOption::Unheld => UnservedPrograms::Unheld,
+        },
     };
     // What is open at the end is closed by the kernel with the process, which waits for no stranger's descriptors.
     let runtime = ManuallyDrop::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);

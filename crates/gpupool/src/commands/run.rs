@@ -71,8 +71,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(why) = taken_in::why_not(program, &search_path(&command)) {
         say(&format!("{} is not held to its share: {why}", program.display()));
     }
-    std::thread::spawn(move || registration::keep(&socket, &register));
-    match command_life::run_to_end(command)? {
+    let pod = register.name.clone();
+    let keeping = socket.clone();
+    std::thread::spawn(move || registration::keep(&keeping, &register));
+    let end = command_life::run_to_end(command)?;
+    if !matches!(end, command_life::CommandEnd::Exited(0) | command_life::CommandEnd::NotStarted(_))
+        && let Some(why) = registration::why_it_was_ended(&socket, &pod)
+    {
+        say(&why);
+    }
+    match end {
         command_life::CommandEnd::Exited(code) => Ok(code.into()),
         command_life::CommandEnd::Killed(signal) => Ok(signal_actions::die_by(signal)),
         command_life::CommandEnd::NotStarted(failure) => {

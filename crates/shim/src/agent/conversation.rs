@@ -3,11 +3,11 @@
 //! Pure but for [`AgentLink`], which stands for the socket, the clock and standard error. It decides what is said
 //! and how often; it knows nothing of CUDA.
 
-use gpupool_wire::message::{Acquire, Hello, Message, RefusalReason, decode};
+use gpupool_wire::message::{Acquire, DecodeError, Hello, Message, RefusalReason, decode};
 use gpupool_wire::{CardUuid, NO_CARD};
 use zerocopy::IntoBytes;
 
-use super::waiting::{AWAY_LINE, Absence, UNABLE_LINE, Wait, waiting_line};
+use super::waiting::{AWAY_LINE, Absence, OTHER_VERSION, UNABLE_LINE, Wait, waiting_line};
 use crate::text::Text;
 
 /// How long an agent that took the connection may take to answer a greeting, in milliseconds.
@@ -136,18 +136,22 @@ fn greet<S: AgentLink>(link: &mut S, me: &Registration, retry: Retry) -> Result<
     loop {
         let now = link.now();
         match link.receive(&mut buffer, end.saturating_sub(now)) {
-            Received::Packet(length) => match decode(buffer.get(..length).unwrap_or_default()) {
-                Ok(Message::Welcome(welcome)) => {
-                    return if link.adopt(welcome.slot()) { Ok(()) } else { Err(Failure::Unable) };
-                }
-                Ok(Message::Refused(refused)) => {
-                    if retry == Retry::UntilConnected {
-                        tell(link, refused.sentence_bytes());
+            Received::Packet(length) => {
+                let (reason, sentence) = match decode(buffer.get(..length).unwrap_or_default()) {
+                    Ok(Message::Welcome(welcome)) => {
+                        return if link.adopt(welcome.slot()) { Ok(()) } else { Err(Failure::Unable) };
                     }
-                    return Err(Failure::Refused(refused.reason()));
+                    Ok(Message::Refused(refused)) => (refused.reason(), refused.sentence_bytes()),
+                    Err(DecodeError::Version(_)) => (RefusalReason::Version, OTHER_VERSION),
+                    // A newer agent may say more than is known here, before its answer.
+                    Err(DecodeError::UnknownKind(_)) if link.now() < end => continue,
+                    _ => return Err(Failure::Away),
+                };
+                if retry == Retry::UntilConnected {
+                    tell(link, sentence);
                 }
-                _ => return Err(Failure::Away),
-            },
+                return Err(Failure::Refused(reason));
+            }
             Received::Nothing if link.now() < end => {}
             Received::Nothing | Received::Gone => return Err(Failure::Away),
         }

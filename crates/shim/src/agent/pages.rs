@@ -64,7 +64,7 @@ impl Pages {
             return None;
         }
         // SAFETY: set to a ledger of that length that stays mapped.
-        let ledger = unsafe { Ledger::open(ledger, ledger::FILE_LENGTH) }.ok()?;
+        let ledger = unsafe { Ledger::view(ledger, ledger::FILE_LENGTH) }.ok()?;
         Some((ledger, self.slot.load(Ordering::Acquire)))
     }
 

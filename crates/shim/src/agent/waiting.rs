@@ -26,6 +26,8 @@ pub(crate) const AWAY_LINE: &[u8] = "gpupool: the agent is away, waiting for it 
 /// What a program is told that has no means to reach its agent.
 pub(crate) const UNABLE_LINE: &[u8] =
     b"gpupool: no socket, descriptor or memory to reach the agent with: this program gets no card.\n";
+/// What it is told whose agent answers in a version that is not known here.
+pub(crate) const OTHER_VERSION: &[u8] = b"The agent is of another release: start this container anew.";
 
 /// When the waiting lines are due. Times are milliseconds of one clock.
 #[derive(Clone, Copy, Debug)]

@@ -83,7 +83,12 @@ pub(crate) unsafe extern "C" fn init(flags: u32) -> CUresult {
     }
     if state::stage() < ProcessStage::Initialised {
         if let Err(code) = lease::introduce(Retry::UntilConnected) {
-            return code;
+            if state::mode() == Mode::Pooled {
+                return code;
+            }
+            // The agent cannot serve this library and lets its program go.
+            // SAFETY: the caller's arguments.
+            return unsafe { call!(Entry::cuInit, flags => u32) };
         }
         let list = sys::variable(b"CUDA_VISIBLE_DEVICES").map(CStr::to_bytes);
         if !shows_a_card(list, PROCESS.pages.cards()) {

@@ -56,7 +56,7 @@ struct Pages {
 struct State {
     heard: Vec<Heard>,
     answer: Answer,
-    welcome: bool,
+    turned_away: Option<RefusalReason>,
     waiting: Vec<(u32, Arc<OwnedFd>)>,
     connections: Vec<Arc<OwnedFd>>,
     slots: HashMap<u32, u32>,
@@ -125,7 +125,7 @@ impl Agent {
             state: Mutex::new(State {
                 heard: Vec::new(),
                 answer: Answer::Grant(0),
-                welcome: true,
+                turned_away: None,
                 waiting: Vec::new(),
                 connections: Vec::new(),
                 slots: HashMap::new(),
@@ -167,8 +167,8 @@ impl Agent {
     }
 
     /// From now on nobody is taken in.
-    pub(crate) fn turn_away(&self) {
-        self.shared.state.lock().unwrap().welcome = false;
+    pub(crate) fn turn_away(&self, reason: RefusalReason) {
+        self.shared.state.lock().unwrap().turned_away = Some(reason);
     }
 
     pub(crate) fn heard(&self) -> Vec<Heard> {
@@ -291,7 +291,7 @@ impl Shared {
             let mut state = self.state.lock().unwrap();
             match decode(&packet[..length]).unwrap() {
                 Message::Hello(hello) => {
-                    if state.welcome {
+                    if state.turned_away.is_none() {
                         let next = state.next_slot;
                         let slot = *state.slots.entry(pid).or_insert(next);
                         if slot == next {
@@ -301,8 +301,8 @@ impl Shared {
                         let fds = [&self.pages.limits_fd, &self.pages.ledger_fd, &self.pages.table_fd];
                         send(connection, Welcome::new(slot, "lab/pod").as_bytes(), &fds);
                     } else {
-                        let no =
-                            Refused::new(RefusalReason::NotRegistered, "This process belongs to no pod.");
+                        let reason = state.turned_away.unwrap_or(RefusalReason::Other);
+                        let no = Refused::new(reason, "This process belongs to no pod.");
                         send(connection, no.as_bytes(), &[]);
                     }
                     self.note(&mut state, Heard::Hello { pid, resume: hello.resume(), with_descriptor });

@@ -201,6 +201,25 @@ fn a_ledger_is_made_in_shared_memory_and_recognised_there() {
 }
 
 #[test]
+fn a_ledger_of_a_later_layout_is_shared_and_stays_one_whoever_makes_it_again() {
+    let mut memory = vec![Page([0; 4096]); FILE_LENGTH / 4096 + 1];
+    let (start, length) = (memory.as_mut_ptr().cast(), FILE_LENGTH + 4096);
+    // SAFETY: the memory outlives the views and is used through them only.
+    unsafe {
+        let newer = Ledger::create(start, length).unwrap();
+        newer.header.version.store(VERSION + 1, Ordering::SeqCst);
+        newer.assign(3).unwrap();
+        Ledger::open(start, length).unwrap().charge_anyway(3, 7);
+        // An agent that was rolled back takes it over.
+        Ledger::create(start, FILE_LENGTH).unwrap();
+        assert_eq!(newer.header.version.load(Ordering::SeqCst), VERSION + 1, "a newer shim still knows it");
+        assert_eq!(newer.charged(), 7);
+        newer.header.version.store(VERSION - 1, Ordering::SeqCst);
+        assert_eq!(Ledger::open(start, length).err(), Some(LedgerError::Foreign));
+    }
+}
+
+#[test]
 fn rubbish_in_the_header_never_leads_outside_the_slots() {
     let private = Private::new(4);
     private.header.high_water.store(u32::MAX, Ordering::SeqCst);

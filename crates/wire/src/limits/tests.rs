@@ -43,6 +43,18 @@ fn a_page_is_made_in_shared_memory_and_recognised_there() {
 }
 
 #[test]
+fn a_page_of_a_later_layout_is_read_and_one_of_an_earlier_is_not() {
+    let page = LimitsPage::new(&limits(7));
+    let start = core::ptr::from_ref(&page).cast();
+    // SAFETY: the page outlives the views.
+    let opened = || unsafe { LimitsPage::open(start, size_of::<LimitsPage>()) }.map(LimitsPage::read);
+    page.version.store(VERSION + 1, Ordering::Relaxed);
+    assert_eq!(opened(), Ok(limits(7)));
+    page.version.store(VERSION - 1, Ordering::Relaxed);
+    assert_eq!(opened(), Err(LimitsError::Foreign));
+}
+
+#[test]
 fn memory_that_is_too_small_or_askew_is_refused() {
     let mut memory = Memory([0; FILE_LENGTH]);
     let start = memory.0.as_mut_ptr().cast();

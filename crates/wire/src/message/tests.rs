@@ -46,10 +46,10 @@ fn the_json_of_a_control_packet_is_handed_on_unread() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_or_too_short_is_refused_whole() {
+fn a_frame_that_is_too_short_is_refused_whole_and_a_longer_one_is_read_as_far_as_it_is_known() {
     let mut packet = Acquire::new(CARD).as_bytes().to_vec();
     packet.push(0);
-    assert_eq!(decode(&packet), Err(DecodeError::Length { kind: FrameKind::Acquire, length: 25 }));
+    assert_eq!(decode(&packet), Ok(Message::Acquire(&Acquire::new(CARD))));
     packet.truncate(23);
     assert_eq!(decode(&packet), Err(DecodeError::Length { kind: FrameKind::Acquire, length: 23 }));
     assert_eq!(decode(&packet[..7]), Err(DecodeError::TooShort(7)));
@@ -62,6 +62,38 @@ fn strangers_and_other_versions_are_told_apart() {
     assert_eq!(decode(&packet), Err(DecodeError::Version(2)));
     packet[0] = b'X';
     assert!(matches!(decode(&packet), Err(DecodeError::Foreign(_))));
+}
+
+#[test]
+fn a_hello_says_which_versions_its_sender_speaks() {
+    let hello = Hello::fresh(NO_CARD);
+    assert_eq!((hello.versions(), hello.is_understood()), ((OLDEST, VERSION), true));
+    let old = hello.speaking(0, 0);
+    assert_eq!((old.versions(), old.is_understood()), ((FIRST, FIRST), true), "from before hellos said it");
+    assert!(hello.speaking(FIRST, 900).is_understood(), "a newer one that still speaks this version");
+    for (oldest, newest) in [(VERSION + 1, 900), (2, 1), (0, OLDEST - 1), (u16::MAX, u16::MAX)] {
+        let hello = hello.speaking(oldest, newest);
+        assert!(!hello.is_understood() || newest == 0, "{oldest} to {newest}");
+        assert_eq!(decode(hello.as_bytes()), Ok(Message::Hello(&hello)), "it can always be read");
+    }
+}
+
+/// The bytes of the release that containers may still have, written out: they must never change.
+#[test]
+fn what_everybody_must_understand_is_as_it_was_first() {
+    let hello = Hello::resuming(9, CARD, 3).speaking(0, 0);
+    let first = [&b"GPOL\x01\0\x01\0\x09\0\0\0\0\0\0\0"[..], &CARD, &[3, 0, 0, 0, 0, 0, 0, 0]].concat();
+    assert_eq!(hello.as_bytes(), first);
+    let refused = Refused::new(RefusalReason::Version, "no");
+    assert_eq!(refused.as_bytes()[..16], *b"GPOL\x01\0\x03\0\x03\0\0\0no\0\0");
+    assert_eq!(refused.as_bytes().len(), 524);
+}
+
+#[test]
+fn an_unknown_kind_of_a_known_version_is_told_from_rubbish() {
+    let mut packet = Release::new().as_bytes().to_vec();
+    packet[6] = 99;
+    assert_eq!(decode(&packet), Err(DecodeError::UnknownKind(99)));
 }
 
 #[test]

@@ -17,6 +17,9 @@ const AGENT_RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts to reach the agent.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
+/// How long each step of the last question may take: the command's end is known already.
+const ASKING_WHY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Between two looks whether another agent listens. An agent does not turn anybody away as unknown for longer than it has
 /// been there for this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,6 +56,17 @@ pub(super) fn keep(socket: &Path, register: &Register) {
             known = now;
         }
     }
+}
+
+/// Where the agent has ended programs of the pod: why, in the sentence that their owner reads. An agent that is away says
+/// nothing.
+pub(super) fn why_it_was_ended(socket: &Path, pod: &str) -> Option<String> {
+    let agent = Client::connect_with_patience(socket, ASKING_WHY_TIMEOUT);
+    let Reply::Status(status) = agent.and_then(|mut agent| agent.ask(&Request::Status {})).ok()? else {
+        return None;
+    };
+    let mine = status.pods.iter().find(|candidate| candidate.name == pod)?;
+    mine.termination.as_ref().map(ToString::to_string)
 }
 
 fn ask(socket: &Path, register: &Register) -> Result<Reply, ClientError> {

@@ -139,6 +139,34 @@ fn a_refusal_is_told_once_and_ends_the_attempt() {
 }
 
 #[test]
+fn an_agent_of_another_version_is_told_once_and_not_waited_for() {
+    let mut packet = Welcome::new(4, "A").as_bytes().to_vec();
+    packet[4] = 99;
+    let mut link = ScriptedLink::of([Step::Connection, Step::Packet(1, packet)]);
+    let answer = introduce(&mut link, &Registration::new(), Retry::UntilConnected);
+    assert_eq!(answer, Err(Failure::Refused(RefusalReason::Version)));
+    assert_eq!(link.said.len(), 1);
+}
+
+#[test]
+fn what_a_newer_agent_says_besides_is_passed_over() {
+    let unknown = |at| Step::Packet(at, b"GPOL\x01\0\x63\0 something new".to_vec());
+    let mut link = ScriptedLink::of([Step::Connection, unknown(1), welcome(2), unknown(3), granted(4)]);
+    assert_eq!(introduce(&mut link, &Registration::new(), Retry::UntilConnected), Ok(()));
+    let grant = acquire(&mut link, &Registration::new());
+    assert_eq!(grant, Ok(Grant { lease: 9, card: CARD }));
+}
+
+#[test]
+fn an_agent_that_only_says_what_is_unknown_counts_as_away() {
+    let chatter = (0..=GREETING_TIMEOUT_MS).map(|at| Step::Packet(at, b"GPOL\x01\0\x63\0".to_vec()));
+    let steps = [Step::Connection].into_iter().chain(chatter).chain([Step::Connection, welcome(20_000)]);
+    let mut link = ScriptedLink::of(steps);
+    assert_eq!(introduce(&mut link, &Registration::new(), Retry::UntilConnected), Ok(()));
+    assert_eq!(link.said.len(), 1, "{:?}", link.said);
+}
+
+#[test]
 fn an_agent_that_is_away_is_waited_for_and_said_to_be_away_once() {
     let absences = (0..10).map(|_| Step::NoConnection);
     let mut link = ScriptedLink::of(absences.chain([Step::Connection, welcome(0)]));

@@ -19,7 +19,7 @@ use crate::identity::{Ancestry, Identify};
 use crate::journal;
 use crate::notice::Notice;
 use crate::pod::PodNews;
-use crate::pool_task::{Cluster, PoolTask, TaskSettings};
+use crate::pool_task::{Cluster, PoolTask, TaskSettings, UnservedPrograms};
 use crate::procfs::ProcessKey;
 use crate::registry::Record;
 use crate::restart::{self, Recovered, RestartError};
@@ -113,6 +113,7 @@ impl Agent {
             device_metrics: true,
             most_connections: 1000,
             evict_unaccounted: kind.evicts,
+            unserved: UnservedPrograms::HeldBack,
             work_conserving: false,
         };
         let (looks, requests) = LookRequests::new();
