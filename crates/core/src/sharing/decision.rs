@@ -82,8 +82,13 @@ pub enum NodeRefusal {
         stays: Policy,
     },
     /// The annotation cannot be followed.
-    #[error("{0}; until then what was in force before stays")]
-    InvalidQosConfig(#[from] QosError),
+    #[error("{error}; {}", if *off { "sharing is switched off all the same" } else { "until then what was in force before stays" })]
+    InvalidQosConfig {
+        /// Why the annotation cannot be followed.
+        error: QosError,
+        /// Nothing is to be shared, for which nobody needs it.
+        off: bool,
+    },
     /// The node is for virtual machines.
     #[error(
         "the node's use is {node_use}, and only cards of container nodes are shared: label the node {label}=container, or set {POLICY_LABEL} to none",
@@ -137,7 +142,7 @@ impl NodeRefusal {
     pub fn word(&self) -> &'static str {
         match self {
             Self::UnknownPolicy { .. } => "UnknownPolicy",
-            Self::InvalidQosConfig(_) => "InvalidQosConfig",
+            Self::InvalidQosConfig { .. } => "InvalidQosConfig",
             Self::NotForContainers { .. } => "NodeUseNotContainer",
             Self::NoCards => "NoCards",
             Self::ExclusivePods { .. } => "ExclusivePodsOnNode",
@@ -163,8 +168,9 @@ impl SharingNode<'_> {
         }
         if !wanted.shares() {
             // A mistake in the annotation is told, but nobody needs it to switch sharing off.
-            let refusal = self.label.and_then(|_| self.asked_qos().err());
-            return SharingDecision { in_force: InForce::default(), refusal: refusal.map(NodeRefusal::from) };
+            let error = self.label.and_then(|_| self.asked_qos().err());
+            let refusal = error.map(|error| NodeRefusal::InvalidQosConfig { error, off: true });
+            return SharingDecision { in_force: InForce::default(), refusal };
         }
         if self.node_use != NodeUse::Container {
             let refusal = NodeRefusal::NotForContainers { node_use: self.node_use };
@@ -194,7 +200,8 @@ impl SharingNode<'_> {
     }
 
     fn terms(&self, policy: Policy) -> Result<InForce, NodeRefusal> {
-        let mut qos = self.asked_qos()?;
+        let asked = self.asked_qos().map_err(|error| NodeRefusal::InvalidQosConfig { error, off: false });
+        let mut qos = asked?;
         let computed = reservation(self.cards, self.capacity, qos.reserved_ephemeral_storage);
         qos.reserved_ephemeral_storage = Some(computed.amount(Reserved::EphemeralStorage));
         let reserved = if self.reserve { computed } else { Amounts::default() };

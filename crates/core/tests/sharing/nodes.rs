@@ -372,3 +372,44 @@ proptest! {
         prop_assert_eq!(kind(&second), kind(&first));
     }
 }
+
+/// Whatever is asked for and was in force: what the sentence says of the old policy is what holds.
+#[test]
+fn a_refusal_says_that_something_stays_exactly_where_it_does() {
+    let labels = [None, Some("none"), Some("share-pool"), Some("static"), Some("wrong")];
+    let annotations = [None, Some("{"), Some(r#"{"preemptEnabled": false}"#)];
+    let before = [None, Some("share-pool"), Some("static")];
+    let uses = [NodeUse::Container, NodeUse::VmPassthrough];
+    let mut refused = 0;
+    for (was, label) in before.iter().flat_map(|was| labels.map(|label| (*was, label))) {
+        for (qos, node_use) in annotations.iter().flat_map(|qos| uses.map(|node_use| (*qos, node_use))) {
+            for pods in [&[][..], &["a/shares"]] {
+                let mut scene = Scene::new("none");
+                if let Some(was) = was {
+                    scene = Scene::new(was).then(|_| {});
+                }
+                (scene.label, scene.qos, scene.node_use) = (label, qos, node_use);
+                scene.load.shared = pods.iter().map(|pod| (*pod).to_owned()).collect();
+                let SharingDecision { in_force, refusal } = scene.decide();
+                let Some(refusal) = refusal else { continue };
+                refused += 1;
+                let said = refusal.to_string();
+                let (old, told) =
+                    (&scene.in_force, format!("{was:?} {label:?} {qos:?} {node_use} {pods:?}: {said}"));
+                if said.contains("what was in force before stays") {
+                    assert_eq!(in_force, *old, "{told}");
+                }
+                if said.contains("the policy is ") || said.contains("so the policy stays ") {
+                    let named = [" is ", " stays "]
+                        .iter()
+                        .any(|word| said.contains(&format!("policy{word}{}", in_force.policy)));
+                    assert!(named && in_force == *old, "{told}");
+                }
+                if said.contains("switched off all the same") {
+                    assert_eq!(in_force, InForce::default(), "{told}");
+                }
+            }
+        }
+    }
+    assert!(refused > 50, "{refused}");
+}
