@@ -29,6 +29,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves this machine's cards, or simulated ones, until it is told to end.
+    // Whoever installs the chart can add options and not take any away: the last one counts.
+    #[command(args_override_self = true)]
     Agent(agent::Args),
     /// Runs a command whose programs share the cards.
     Run(run::Args),
@@ -53,6 +55,7 @@ enum Command {
     DemoProgram(demo::ProgramArgs),
     /// Keeps the cluster's nodes, their conditions and what they advertise in step with what they are for.
     #[cfg(feature = "kubernetes")]
+    #[command(args_override_self = true)]
     Control(control::Args),
     /// Reads the cards from the CUDA driver and prints them as JSON (the agent calls this).
     #[command(hide = true)]
@@ -100,5 +103,68 @@ impl Cli {
             let _ = writeln!(std::io::stderr(), "gpupool: {failure:#}");
             agent_socket::exit_code(&failure)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{ArgAction, Command as ClapCommand};
+
+    use super::*;
+
+    /// A value that the option takes.
+    fn value_of(argument: &clap::Arg) -> String {
+        let possible = argument.get_possible_values();
+        if let Some(first) = possible.first() {
+            return first.get_name().to_owned();
+        }
+        let names: Vec<&str> =
+            argument.get_value_names().into_iter().flatten().map(|name| name.as_str()).collect();
+        match names.first().copied().unwrap_or_default() {
+            "[HOST:]PORT" | "PORT" => "9999",
+            "MINUTES" | "SECONDS" | "NUMBER" | "COUNT" => "5",
+            "DURATION" | "GRACE" => "5s",
+            "USE" => "container",
+            _ => "a-word",
+        }
+        .to_owned()
+    }
+
+    fn accepts(command: &ClapCommand, words: &[String]) -> Result<(), String> {
+        command.clone().try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_option_of_a_daemon_may_be_given_twice() {
+        let root = Cli::command();
+        for name in ["agent", "control"] {
+            let Some(command) = root.find_subcommand(name) else { continue };
+            let mut tried = 0;
+            for argument in command.get_arguments().filter(|argument| argument.get_long().is_some()) {
+                let flag = format!("--{}", argument.get_long().unwrap_or_default());
+                if matches!(argument.get_action(), ArgAction::Help | ArgAction::Version) {
+                    continue;
+                }
+                let word = if argument.get_action().takes_values() {
+                    format!("{flag}={}", value_of(argument))
+                } else {
+                    flag
+                };
+                let once = [name.to_owned(), word.clone()];
+                let twice = [name.to_owned(), word.clone(), word];
+                // Some need another option beside them: the message must be the same either way.
+                assert_eq!(accepts(command, &twice), accepts(command, &once));
+                tried += 1;
+            }
+            assert!(tried > 15, "{name}: {tried}");
+        }
+    }
+
+    #[test]
+    fn of_an_option_that_is_given_twice_the_later_counts() {
+        let words = ["gpupool", "agent", "--node-name=first", "--node-name=later"];
+        let matches = Cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{error}"));
+        let (_, agent) = matches.subcommand().unwrap_or_else(|| panic!("a subcommand"));
+        assert_eq!(agent.get_one::<String>("node_name").map(String::as_str), Some("later"));
     }
 }
