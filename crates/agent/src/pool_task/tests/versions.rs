@@ -59,7 +59,7 @@ fn who_cannot_say_that_it_has_come_back_keeps_its_lease_and_can_give_it_back() {
     let slot = node.task.registry.process(first).unwrap().slot;
     let pod = node.task.registry.process(first).unwrap().pod.clone();
     let ledger = |node: &Node, change: &dyn Fn(Ledger<'_>)| {
-        node.task.pages.ledger(&pod).unwrap().with(change).unwrap()
+        node.task.pages.ledger(&pod).unwrap().with(change).unwrap();
     };
     ledger(&node, &|ledger| ledger.charge_anyway(slot, 1 << 30));
     let leases = |node: &Node| node.task.pool.leases().map(|lease| lease.lease).collect::<Vec<_>>();
