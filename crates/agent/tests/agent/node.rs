@@ -17,6 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Node {
     agent: Child,
+    /// What it is started by, such as `nsenter` with its options.
+    launcher: Vec<String>,
     options: Vec<String>,
     folder: TempDir,
 }
@@ -31,9 +33,15 @@ impl Node {
 
     /// The same, without waiting until it listens.
     pub(crate) fn begin(options: &[&str]) -> Self {
+        Self::begin_by(&[], options)
+    }
+
+    /// The same, by another program.
+    pub(crate) fn begin_by(launcher: &[String], options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        Self { agent: start(folder.path(), &options), options, folder }
+        let launcher = launcher.to_vec();
+        Self { agent: start(folder.path(), &launcher, &options), launcher, options, folder }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -57,8 +65,18 @@ impl Node {
 
     /// Starts it again on what the killed one left.
     pub(crate) fn start_again(&mut self) {
-        self.agent = start(self.folder.path(), &self.options);
+        self.agent = self.start_as_before();
         self.wait_for_answer();
+    }
+
+    /// Starts it again, and waits until it has ended.
+    pub(crate) fn start_in_vain(&mut self) -> ExitStatus {
+        self.agent = self.start_as_before();
+        self.wait_for_end()
+    }
+
+    fn start_as_before(&self) -> Child {
+        start(self.folder.path(), &self.launcher, &self.options)
     }
 
     fn signal(&self, signal: Signal) {
@@ -187,7 +205,8 @@ impl Node {
         }
     }
 
-    fn wait_for_answer(&mut self) {
+    /// Waits until it listens.
+    pub(crate) fn wait_for_answer(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while Client::connect(&self.socket()).is_err() {
             let ended = self.agent.try_wait().unwrap();
@@ -205,10 +224,13 @@ impl Drop for Node {
     }
 }
 
-fn start(folder: &Path, options: &[String]) -> Child {
+fn start(folder: &Path, launcher: &[String], options: &[String]) -> Child {
     let dist = gpupool_dist::given_or_built().unwrap();
     let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
-    Command::new(dist.join("bin/gpupool"))
+    let gpupool = dist.join("bin/gpupool").into_os_string();
+    let mut words = launcher.iter().map(Into::into).chain([gpupool]);
+    Command::new(words.next().unwrap())
+        .args(words)
         .args(["agent", "--simulated-cards", "2", "--socket"])
         .arg(folder.join("agent.sock"))
         .args(options)
