@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use gpupool_agent::admin_api::{Hold, WhyNotHeld};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -162,7 +163,12 @@ fn a_process_whose_first_thread_has_ended_is_evicted_like_any_other() {
             hostile.pod(name, &past_the_shim(&format!("{alone} deaf take {TAKEN} ready {name} wait")));
         let pid = hostile.numbers(name)[0];
         let held = Held::hold(pid);
-        // Its standard input stays open: it does not end by itself.
+        // Its standard input stays open: it does not end by itself. In its first minute an agent takes nobody without a lease
+        // for somebody who has none: the journal may be lost.
+        let doubt = Instant::now() + Duration::from_secs(60);
+        while pod.try_wait().unwrap().is_none() && Instant::now() < doubt {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let status = wait_for("the eviction", || pod.try_wait().unwrap());
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{name}");
         assert!(held.has_ended(), "{name}");
