@@ -17,6 +17,7 @@ mod descriptors;
 mod hostile;
 mod journal;
 mod leases;
+mod log;
 mod node;
 mod occupied;
 mod passed;

@@ -33,7 +33,16 @@ impl Node {
     pub(crate) fn begin(options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        Self { agent: start(folder.path(), &options), options, folder }
+        let log = File::options().create(true).append(true).open(folder.path().join("agent.log")).unwrap();
+        Self { agent: start(folder.path(), &options, log.into()), options, folder }
+    }
+
+    /// The same, with a log of the test's own.
+    pub(crate) fn begin_with_log(options: &[&str], log: Stdio) -> Self {
+        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        std::fs::write(folder.path().join("agent.log"), "(the test has it)").unwrap();
+        Self { agent: start(folder.path(), &options, log), options, folder }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -57,7 +66,8 @@ impl Node {
 
     /// Starts it again on what the killed one left.
     pub(crate) fn start_again(&mut self) {
-        self.agent = start(self.folder.path(), &self.options);
+        let log = File::options().append(true).open(self.folder.path().join("agent.log")).unwrap();
+        self.agent = start(self.folder.path(), &self.options, log.into());
         self.wait_for_answer();
     }
 
@@ -187,7 +197,7 @@ impl Node {
         }
     }
 
-    fn wait_for_answer(&mut self) {
+    pub(crate) fn wait_for_answer(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while Client::connect(&self.socket()).is_err() {
             let ended = self.agent.try_wait().unwrap();
@@ -205,9 +215,8 @@ impl Drop for Node {
     }
 }
 
-fn start(folder: &Path, options: &[String]) -> Child {
+fn start(folder: &Path, options: &[String], log: Stdio) -> Child {
     let dist = gpupool_dist::given_or_built().unwrap();
-    let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
     Command::new(dist.join("bin/gpupool"))
         .args(["agent", "--simulated-cards", "2", "--socket"])
         .arg(folder.join("agent.sock"))
