@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use gpupool_wire::message::{self, MAX_FRAME};
 
-use crate::journal::whole_records;
+use crate::journal::{self, Content};
 use crate::packet_socket::{PacketSocket, Received};
 use crate::registry::Record;
 
@@ -19,7 +19,7 @@ pub struct Journal {
 
 /// Reads a journal's content.
 pub fn journal(content: &[u8]) -> Journal {
-    let (records, whole) = whole_records::<Record>(content);
+    let Content { records, whole, .. } = journal::read::<Record>(content);
     let json = |record| serde_json::to_string(record).unwrap_or_else(|error| format!("no JSON: {error}"));
     Journal { records: records.iter().map(json).collect(), whole }
 }

@@ -48,30 +48,41 @@ pub enum JournalError {
 pub(crate) struct Replay<R> {
     /// The whole records, in order.
     pub(crate) records: Vec<R>,
-    /// What could not be read, and where it is now.
-    pub(crate) damage: Option<Damage>,
+    /// What follows them is whole as well and means nothing to this version.
+    pub(crate) unknown: Option<Unknown>,
+}
+
+/// A record as it was written, which this version cannot read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    /// Its line in the file, from 1.
+    pub(crate) line: usize,
+    /// What cannot be read.
+    pub(crate) why: String,
 }
 
 /// The part of a journal that is no whole record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Damage {
     /// Bytes that belong to no whole record.
-    pub(crate) bytes: u64,
+    bytes: usize,
     /// How many whole records come before it.
-    pub(crate) after: usize,
-    /// The file it was moved to.
-    pub(crate) set_aside: PathBuf,
+    after: usize,
+    /// The file it was moved to, or why it was not.
+    set_aside: std::io::Result<PathBuf>,
 }
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (bytes, after) = (self.bytes, self.after);
         write!(
             out,
-            "the journal is damaged after {} whole records, which are used; the other {} bytes are now in {}",
-            self.after,
-            self.bytes,
-            self.set_aside.display()
-        )
+            "the journal is damaged after {after} whole records, which are used; the other {bytes} bytes "
+        )?;
+        match &self.set_aside {
+            Ok(path) => write!(out, "are now in {}", path.display()),
+            Err(failure) => write!(out, "cannot be set aside and will be written over: {failure}"),
+        }
     }
 }
 
@@ -82,26 +93,39 @@ pub(crate) struct Journal {
     file: File,
     /// Length of the file up to its last whole record.
     length: u64,
-    /// The file may end in half a record, because the last write failed.
+    /// The file may end in what is no whole record.
     torn: bool,
+    /// What was no whole record when it was opened, after so many that are.
+    damaged: Vec<u8>,
+    after: usize,
 }
 
 impl Journal {
-    /// Opens or makes the journal and reads it. What is damaged is moved to a file beside it.
+    /// Opens or makes the journal and reads it. Nothing of it changes.
     pub(crate) fn open<R: DeserializeOwned>(path: &Path) -> Result<(Self, Replay<R>), JournalError> {
         let failed = |action| move |source| JournalError::File { action, path: path.to_owned(), source };
         let mut file = open_file(path).map_err(failed("open"))?;
         let mut content = Vec::new();
         file.read_to_end(&mut content).map_err(failed("read"))?;
-        let (records, whole) = whole_records(&content);
-        let mut damage = None;
-        if let Some(rest) = content.get(whole..).filter(|rest| !rest.is_empty()) {
-            let set_aside = set_aside(path, rest).map_err(failed("set aside the damaged end of"))?;
-            damage = Some(Damage { bytes: rest.len() as u64, after: records.len(), set_aside });
-            file.set_len(whole as u64).map_err(failed("write to"))?;
+        let Content { records, whole, unknown } = read(&content);
+        let damaged = content.split_off(whole);
+        let (after, torn) = (records.len(), !damaged.is_empty());
+        let journal = Self { path: path.to_owned(), file, length: whole as u64, torn, damaged, after };
+        Ok((journal, Replay { records, unknown }))
+    }
+
+    /// Moves what is damaged to a file beside the journal. Where there is no room for that, the journal is used all the same.
+    pub(crate) fn set_damage_aside(&mut self) -> Option<Damage> {
+        let damaged = std::mem::take(&mut self.damaged);
+        if damaged.is_empty() {
+            return None;
         }
-        let journal = Self { path: path.to_owned(), file, length: whole as u64, torn: false };
-        Ok((journal, Replay { records, damage }))
+        let set_aside = set_aside(&self.path, &damaged);
+        if set_aside.is_ok() {
+            // If not now, then before the next record.
+            self.torn = self.file.set_len(self.length).is_err();
+        }
+        Some(Damage { bytes: damaged.len(), after: self.after, set_aside })
     }
 
     /// Adds records, in one write.
@@ -182,7 +206,14 @@ fn set_aside(path: &Path, rest: &[u8]) -> std::io::Result<PathBuf> {
     for number in 1_u32.. {
         let target = beside(path, &format!("damaged-{number}"));
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target) {
-            Ok(mut file) => return file.write_all(rest).map(|()| target),
+            Ok(mut file) => {
+                let written = file.write_all(rest);
+                if written.is_err() {
+                    // Half of it is of no use; it may be what the disk is full of.
+                    let _ = std::fs::remove_file(&target);
+                }
+                return written.map(|()| target);
+            }
             Err(taken) if taken.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(source),
         }
@@ -190,32 +221,46 @@ fn set_aside(path: &Path, rest: &[u8]) -> std::io::Result<PathBuf> {
     Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
-/// The records up to the first that is not whole, or was added together with one that is not; and the length of them all
-/// in bytes.
-pub(crate) fn whole_records<R: DeserializeOwned>(content: &[u8]) -> (Vec<R>, usize) {
-    let (mut records, mut read) = (Vec::new(), 0);
-    let (mut count, mut whole) = (0, 0);
-    for line in content.split_inclusive(|byte| *byte == b'\n') {
-        let Some(record) = decode(line) else { break };
-        records.push(record);
-        read += line.len();
-        if !line.ends_with(&[MORE, b'\n']) {
-            (count, whole) = (records.len(), read);
-        }
-    }
-    records.truncate(count);
-    (records, whole)
+/// What can be read of a journal.
+#[derive(Debug)]
+pub(crate) struct Content<R> {
+    /// The records up to the first that is not whole, or was added together with one that is not; or that means nothing here.
+    pub(crate) records: Vec<R>,
+    /// Bytes up to the first that is not whole, or was added together with one that is not.
+    pub(crate) whole: usize,
+    /// The first that is whole and means nothing here.
+    pub(crate) unknown: Option<Unknown>,
 }
 
-fn decode<R: DeserializeOwned>(line: &[u8]) -> Option<R> {
+/// Reads a journal.
+pub(crate) fn read<R: DeserializeOwned>(content: &[u8]) -> Content<R> {
+    let mut read = Content { records: Vec::new(), whole: 0, unknown: None };
+    let (mut begun, mut end) = (Vec::new(), 0);
+    for (number, line) in (1..).zip(content.split_inclusive(|byte| *byte == b'\n')) {
+        let Some(body) = whole(line) else { break };
+        match serde_json::from_slice(body) {
+            Ok(record) if read.unknown.is_none() => begun.push(record),
+            Ok(_) => {}
+            Err(error) => {
+                read.unknown.get_or_insert_with(|| Unknown { line: number, why: error.to_string() });
+            }
+        }
+        end += line.len();
+        if body.last() != Some(&MORE) {
+            read.records.append(&mut begun);
+            read.whole = end;
+        }
+    }
+    read
+}
+
+/// The JSON of a line, if it is as it was written.
+fn whole(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\n")?;
     let (prefix, body) = line.split_at_checked(PREFIX)?;
     let digits = std::str::from_utf8(prefix.strip_suffix(b" ")?).ok()?;
     let expected = u32::from_str_radix(digits, 16).ok()?;
-    if crc32fast::hash(body) != expected {
-        return None;
-    }
-    serde_json::from_slice(body).ok()
+    (crc32fast::hash(body) == expected).then_some(body)
 }
 
 #[cfg(test)]
@@ -223,7 +268,14 @@ mod tests {
     use super::*;
 
     fn journal(path: &Path) -> (Journal, Replay<String>) {
-        Journal::open(path).unwrap()
+        let (mut journal, replay) = Journal::open(path).unwrap();
+        journal.set_damage_aside();
+        (journal, replay)
+    }
+
+    /// What an agent says of the journal's damage.
+    fn damage(path: &Path) -> Option<Damage> {
+        Journal::open::<String>(path).unwrap().0.set_damage_aside()
     }
 
     #[test]
@@ -231,7 +283,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
         let (mut first, empty) = journal(&path);
-        assert!(empty.records.is_empty() && empty.damage.is_none());
+        assert!(empty.records.is_empty());
         first.append(&["a", "with a\nline end"]).unwrap();
         first.append(&["b"]).unwrap();
         let (second, replay) = journal(&path);
@@ -269,19 +321,17 @@ mod tests {
         let line = content.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for length in 0..content.len() {
             std::fs::write(&path, &content[..length]).unwrap();
+            let damage = damage(&path);
             let (mut cut, replay) = journal(&path);
             let whole = content[..length].split(|byte| *byte == b'\n').count() - 1;
             assert_eq!(replay.records.len(), whole, "cut at {length}");
-            assert_eq!(
-                replay.damage.is_some(),
-                length % line != 0 && whole < 2 || length > 2 * line,
-                "{length}"
-            );
-            if let Some(damage) = replay.damage {
-                let rest = std::fs::read(&damage.set_aside).unwrap();
-                assert_eq!(rest.len() as u64, damage.bytes);
+            assert_eq!(damage.is_some(), length % line != 0 && whole < 2 || length > 2 * line, "{length}");
+            if let Some(damage) = damage {
+                let set_aside = damage.set_aside.unwrap();
+                let rest = std::fs::read(&set_aside).unwrap();
+                assert_eq!(rest.len(), damage.bytes);
                 assert!(content[..length].ends_with(&rest));
-                std::fs::remove_file(damage.set_aside).unwrap();
+                std::fs::remove_file(set_aside).unwrap();
             }
             cut.append(&["after"]).unwrap();
             assert_eq!(journal(&path).1.records.last().unwrap(), "after");
@@ -300,9 +350,45 @@ mod tests {
         let second = content.iter().position(|byte| *byte == b'\n').unwrap() + 12;
         content[second] ^= 4;
         std::fs::write(&path, &content).unwrap();
-        let (_, replay) = journal(&path);
+        assert!(damage(&path).unwrap().to_string().contains("after 1 whole records"));
+        assert_eq!(journal(&path).1.records, ["one"]);
+    }
+
+    #[test]
+    fn damage_that_cannot_be_set_aside_stays_until_the_next_record() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        journal(&path).0.append(&["one"]).unwrap();
+        let mut content = std::fs::read(&path).unwrap();
+        content.extend_from_slice(b"half a rec");
+        std::fs::write(&path, &content).unwrap();
+        let (mut opened, replay) = Journal::open::<String>(&path).unwrap();
         assert_eq!(replay.records, ["one"]);
-        assert!(replay.damage.unwrap().to_string().contains("after 1 whole records"));
+        // No file can be made there any more.
+        let moved = place.path().join("moved");
+        std::fs::create_dir(&moved).unwrap();
+        opened.path = moved.join("gone/journal");
+        let said = opened.set_damage_aside().unwrap().to_string();
+        assert!(said.contains("cannot be set aside and will be written over"), "{said}");
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+        opened.append(&["two"]).unwrap();
+        assert_eq!(journal(&path).1.records, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_record_that_means_nothing_here_is_no_damage_and_the_file_stays_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        let encoded = [encode(&["one"]), encode(&["two", "three"])].map(Result::unwrap).concat();
+        let newer = encode(&[serde_json::json!({"later": 1})]).unwrap();
+        let content = [encoded.as_slice(), &newer, &encoded, b"torn"].concat();
+        std::fs::write(&path, &content).unwrap();
+        let (_, replay) = Journal::open::<String>(&path).unwrap();
+        assert_eq!(replay.records, ["one", "two", "three"]);
+        let unknown = replay.unknown.unwrap();
+        assert_eq!(unknown.line, 4);
+        assert!(unknown.why.contains("invalid type: map"), "{}", unknown.why);
+        assert_eq!(std::fs::read(&path).unwrap(), content);
     }
 
     #[test]

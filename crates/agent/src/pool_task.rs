@@ -256,7 +256,8 @@ impl PoolTask {
     fn step(&mut self, event: &Event) -> Result<(), Refusal> {
         let at = self.now();
         let actions = self.pool.step(at, event.clone())?;
-        self.outbox.record(Record::Step { at, event: event.clone() });
+        let change = Some(Box::new(self.pool.last_change(event)));
+        self.outbox.record(Record::Step { at, event: event.clone(), change });
         for action in actions {
             self.decided(action);
         }
@@ -278,7 +279,9 @@ impl PoolTask {
     }
 
     fn decided(&mut self, action: Action) {
-        self.registry.decided(&action);
+        for record in self.registry.decided(&action) {
+            self.outbox.record(record);
+        }
         match action {
             Action::Grant { pod, card, lease, .. } => self.granted(&pod, &card, lease),
             Action::Preempted { victim, beneficiary, card } => {

@@ -14,6 +14,7 @@ use crate::shared_memory::Inode;
 
 /// What the agent knows of a pod beside its place in the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct PodEntry {
     /// The `gpupool run` that registered it; `None` once that has ended.
     pub(crate) run: Option<ProcessKey>,
@@ -49,6 +50,7 @@ pub(crate) enum CardUse {
 
 /// A process that has introduced itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Process {
     /// The pod it belongs to.
     pub(crate) pod: PodId,
@@ -62,7 +64,7 @@ pub(crate) struct Process {
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Record {
     /// The first line.
     Opened {
@@ -102,6 +104,9 @@ pub(crate) enum Record {
         at: Timestamp,
         /// Which.
         event: pool::Event,
+        /// What came of it, which is what counts. Agents before 0.2 did not write it down, and do not read it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<Box<pool::Change>>,
     },
     /// A pod came or changed. Journals call it a group.
     #[serde(rename = "group")]
@@ -198,17 +203,17 @@ impl Registry {
         }
     }
 
-    /// Takes in a decision of the pool: whoever waits for the granted pod uses its card from now on.
-    pub(crate) fn decided(&mut self, action: &Action) {
-        let Action::Grant { pod, card, .. } = action else { return };
-        for key in self.members_of(pod) {
-            if let Some(process) =
-                self.processes.get_mut(&key).filter(|process| process.using == CardUse::Waiting)
-            {
-                process.using = CardUse::Holding;
-                process.card.get_or_insert_with(|| card.clone());
-            }
+    /// Takes in a decision of the pool: whoever waits for the granted pod uses its card from now on. Gives what it changed.
+    pub(crate) fn decided(&mut self, action: &Action) -> Vec<Record> {
+        let Action::Grant { pod, card, .. } = action else { return Vec::new() };
+        let mut changed = Vec::new();
+        for key in self.members_using(pod, CardUse::Waiting) {
+            let Some(process) = self.processes.get_mut(&key) else { continue };
+            process.using = CardUse::Holding;
+            process.card.get_or_insert_with(|| card.clone());
+            changed.push(Record::Process { key, process: process.clone() });
         }
+        changed
     }
 
     /// A pod.

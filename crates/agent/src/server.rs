@@ -414,9 +414,9 @@ fn open_journal(
     cards: &Cards,
     boot: &str,
 ) -> Result<(Journal, restart::Recovered), AgentError> {
-    let (journal, replay) = Journal::open::<Record>(&settings.journal)?;
-    if let Some(damage) = &replay.damage {
-        warn!("{damage}");
+    let (mut journal, replay) = Journal::open::<Record>(&settings.journal)?;
+    if let Some(unknown) = replay.unknown {
+        return Err(restart::refuse(&settings.journal, &replay.records, unknown).into());
     }
     let in_cluster = settings.in_cluster();
     let config = Config {
@@ -427,6 +427,10 @@ fn open_journal(
         check_requests: !in_cluster,
     };
     let mut recovered = restart::recover(replay.records, boot, config.clone())?;
+    // Only now: what this agent refuses to take up from stays as it is.
+    if let Some(damage) = journal.set_damage_aside() {
+        warn!("{damage}");
+    }
     if let Some(remark) = &recovered.remark {
         info!("{remark}");
     }

@@ -21,6 +21,10 @@ const CONFIRM_WITHIN: Millis = Millis::from_secs(10);
 /// The same after the agent itself was away.
 pub(super) const CONFIRM_AFTER_RESTART: Millis = Millis::from_secs(60);
 
+/// How long an agent is there before it says of a process that it belongs to no pod. `gpupool run` looks for a new agent
+/// twice a second.
+const REGISTERED_WITHIN: Millis = Millis::from_secs(5);
+
 /// Why a program gets no card: the reason on the wire and the sentence that its user reads.
 pub(super) struct ProgramRefusal(pub(super) RefusalReason, pub(super) String);
 
@@ -71,11 +75,17 @@ impl PoolTask {
         let known = self.registry.process(key).map(|process| process.pod.clone());
         let pod = match known.or_else(|| self.connections.get(from)?.pod.clone()) {
             Some(pod) => pod,
-            None => self
-                .environment
-                .identity
-                .pod_of(key, None)
-                .map_err(|stranger| ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()))?,
+            None => match self.environment.identity.pod_of(key, None) {
+                Ok(pod) => pod,
+                // Its pod may be about to register again, with an agent that has lost its journal: it comes again meanwhile.
+                Err(_) if self.now() - self.started < REGISTERED_WITHIN => {
+                    self.connections.cut(from);
+                    return Ok(());
+                }
+                Err(stranger) => {
+                    return Err(ProgramRefusal(RefusalReason::NotRegistered, stranger.to_string()));
+                }
+            },
         };
         self.check_place(&pod)?;
         if hello.resume().is_none() && self.must_look_first(&pod) {

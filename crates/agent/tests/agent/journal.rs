@@ -98,6 +98,32 @@ fn of_a_cut_journal_the_whole_records_are_used_and_the_rest_is_reported() {
 }
 
 #[test]
+fn a_record_of_a_newer_agent_is_a_refusal_to_start_that_changes_nothing() {
+    let mut node = Node::start(&[]);
+    let mut pod = whole_card(&node, "held");
+    node.wait_until("the card to be taken", |status| status.leases.len() == 1);
+    node.kill();
+    let before = std::fs::read(node.journal()).unwrap();
+    let body = br#"{"leaseLent":{"pod":"held","to":"another"}}"#;
+    let newer =
+        [before.as_slice(), format!("{:08x} ", crc32fast::hash(body)).as_bytes(), body, b"\n"].concat();
+    std::fs::write(node.journal(), &newer).unwrap();
+    assert_eq!(node.start_in_vain().code(), Some(1));
+    let log = node.log();
+    let said = log.lines().last().unwrap();
+    assert!(said.contains("unknown variant `leaseLent`"), "{log}");
+    assert!(said.contains("start the version that wrote it again"), "{log}");
+    assert!(said.contains(node.journal().to_str().unwrap()), "{log}");
+    assert_eq!(std::fs::read(node.journal()).unwrap(), newer);
+    // The version that can read it is back.
+    std::fs::write(node.journal(), &before).unwrap();
+    node.start_again();
+    assert_eq!(node.status().leases[0].pod, "held");
+    drop(pod.stdin.take());
+    assert!(pod.wait().unwrap().success());
+}
+
+#[test]
 fn a_journal_of_another_boot_holds_nothing() {
     let mut node = Node::start(&[]);
     node.register("a", "50");

@@ -14,6 +14,7 @@
 mod answering;
 mod core_limit;
 mod descriptors;
+mod full_disk;
 mod hostile;
 mod journal;
 mod leases;

@@ -17,6 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Node {
     agent: Child,
+    /// What it is started by, such as `nsenter` with its options.
+    launcher: Vec<String>,
     options: Vec<String>,
     folder: TempDir,
 }
@@ -31,18 +33,24 @@ impl Node {
 
     /// The same, without waiting until it listens.
     pub(crate) fn begin(options: &[&str]) -> Self {
-        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
-        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        let log = File::options().create(true).append(true).open(folder.path().join("agent.log")).unwrap();
-        Self { agent: start(folder.path(), &options, log.into()), options, folder }
+        Self::begin_by(&[], options)
     }
 
-    /// The same, with a log of the test's own.
-    pub(crate) fn begin_with_log(options: &[&str], log: Stdio) -> Self {
+    /// The same, by another program.
+    pub(crate) fn begin_by(launcher: &[String], options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        std::fs::write(folder.path().join("agent.log"), "(the test has it)").unwrap();
-        Self { agent: start(folder.path(), &options, log), options, folder }
+        let launcher = launcher.to_vec();
+        Self { agent: start(folder.path(), &launcher, &options), launcher, options, folder }
+    }
+
+    /// The same, with a log that the test itself reads.
+    pub(crate) fn begin_with_log(options: &[&str], log: Stdio) -> Self {
+        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
+        std::fs::write(folder.path().join("agent.log"), "(the test reads it)").unwrap();
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let agent = start_with_log(folder.path(), &[], &options, log);
+        Self { agent, launcher: Vec::new(), options, folder }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -66,9 +74,18 @@ impl Node {
 
     /// Starts it again on what the killed one left.
     pub(crate) fn start_again(&mut self) {
-        let log = File::options().append(true).open(self.folder.path().join("agent.log")).unwrap();
-        self.agent = start(self.folder.path(), &self.options, log.into());
+        self.agent = self.start_as_before();
         self.wait_for_answer();
+    }
+
+    /// Starts it again, and waits until it has ended.
+    pub(crate) fn start_in_vain(&mut self) -> ExitStatus {
+        self.agent = self.start_as_before();
+        self.wait_for_end()
+    }
+
+    fn start_as_before(&self) -> Child {
+        start(self.folder.path(), &self.launcher, &self.options)
     }
 
     fn signal(&self, signal: Signal) {
@@ -197,6 +214,7 @@ impl Node {
         }
     }
 
+    /// Waits until it listens.
     pub(crate) fn wait_for_answer(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while Client::connect(&self.socket()).is_err() {
@@ -215,9 +233,17 @@ impl Drop for Node {
     }
 }
 
-fn start(folder: &Path, options: &[String], log: Stdio) -> Child {
+fn start(folder: &Path, launcher: &[String], options: &[String]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
+    start_with_log(folder, launcher, options, log.into())
+}
+
+fn start_with_log(folder: &Path, launcher: &[String], options: &[String], log: Stdio) -> Child {
     let dist = gpupool_dist::given_or_built().unwrap();
-    Command::new(dist.join("bin/gpupool"))
+    let gpupool = dist.join("bin/gpupool").into_os_string();
+    let mut words = launcher.iter().map(Into::into).chain([gpupool]);
+    Command::new(words.next().unwrap())
+        .args(words)
         .args(["agent", "--simulated-cards", "2", "--socket"])
         .arg(folder.join("agent.sock"))
         .args(options)

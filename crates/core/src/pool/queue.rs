@@ -3,7 +3,8 @@
 //! Under `share-pool` there is one lane for all cards, under `static` one for each.
 //!
 //! Pods that can use lost or occupied cards only are set aside: they keep their number and their place, and come into
-//! play again when the card is back. Otherwise one dead card could hold up everybody.
+//! play again when the card is back. Otherwise one dead card could hold up everybody. And who waits for the card that it is
+//! on already takes no room from anybody.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -77,6 +78,7 @@ impl Pool {
         if self.unseen {
             return;
         }
+        self.grant_to_sole_occupants(out);
         for lane in 0..self.lanes.len() {
             while let Some(head) = self.head(lane) {
                 let Some(card) = self.place(&self.pods[head]) else {
@@ -84,6 +86,22 @@ impl Pool {
                     break;
                 };
                 self.grant(head, card, out);
+            }
+        }
+    }
+
+    /// Who waits for the one card on which it is already, and alone, gets it whoever is before it: nobody else is let in
+    /// there while it stays, and with a lease it can be told to go. So it is after an agent has lost its journal.
+    fn grant_to_sole_occupants(&mut self, out: &mut Vec<Action>) {
+        for card in 0..self.cards.len() {
+            let occupants = &self.cards[card].occupants;
+            let mut pods = occupants.pods.iter();
+            let (Some(pod), None, false) = (pods.next(), pods.next(), occupants.strangers) else { continue };
+            let Some(slot) = self.pods.find(pod) else { continue };
+            let record = &self.pods[slot];
+            let waits_for_it = record.waiting().is_some() && record.only() == Some(card);
+            if waits_for_it && self.place(record).is_some() {
+                self.grant(slot, card, out);
             }
         }
     }

@@ -58,6 +58,32 @@ fn a_pod_that_is_on_a_card_without_a_lease_can_get_one_there() {
 }
 
 #[test]
+fn who_is_alone_on_the_card_that_it_waits_for_gets_it_whoever_is_before_it() {
+    let mut node = Node::share_pool(2);
+    node.start(0, "other", pod_of(100));
+    assert_eq!(granted(&node.start(1, "head", pod_of(100))), ["head"]);
+    node.release(2, "head");
+    node.step(3, occupied(1, &["there"], false));
+    assert_eq!(granted(&node.want(4, "head")), NOBODY, "somebody is there");
+    node.add("there", pod_of(60));
+    node.want_only(5, "there", 1);
+    assert_eq!(node.pool.state(&"there".into()), Some(gpupool_core::pool::PodState::Running));
+    assert_eq!(node.queue(), ["head"]);
+    // Not where others are as well, nor for a card that it is not on.
+    for (pods, strangers, only) in
+        [(&["late", "x"][..], false, 1), (&["late"][..], true, 1), (&["late"][..], false, 0)]
+    {
+        let mut node = Node::share_pool(2);
+        node.start(0, "other", pod_of(100));
+        node.step(1, occupied(1, pods, strangers));
+        node.start(2, "head", pod_of(100));
+        node.add("late", pod_of(60));
+        node.want_only(3, "late", only);
+        assert_eq!(node.queue(), ["head", "late"], "{pods:?} {strangers} {only}");
+    }
+}
+
+#[test]
 fn a_pod_over_its_limit_keeps_others_out_and_is_the_one_that_is_told_to_go() {
     let mut node = Node::share_pool(1);
     node.start(0, "older", pod_of(60));

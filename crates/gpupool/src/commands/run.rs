@@ -2,6 +2,7 @@
 //! it and ends with its exit status.
 
 mod command_life;
+mod registration;
 mod signal_actions;
 mod taken_in;
 
@@ -9,11 +10,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use gpupool_agent::admin_api::client::{Client, ClientError};
-use gpupool_agent::admin_api::{RefusalReason, Register, Registered, Reply, Request};
+use gpupool_agent::admin_api::{RefusalReason, Register, Registered, Reply};
 use gpupool_core::share::Share;
 
 use crate::agent_socket::SocketArgs;
@@ -25,15 +24,6 @@ const NO_ROOM: u8 = 75;
 /// Exit codes of shells: the command can't be executed; there is no such command.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-
-/// How long a registration waits for an agent that left its socket behind.
-const AGENT_RETURN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long each step of the last question may take: the command's end is known already.
-const ASKING_WHY_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Between two attempts to reach the agent.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of `gpupool run`.
 #[derive(Debug, clap::Args)]
@@ -63,11 +53,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = args.socket.path()?;
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command was given") };
     let name = args.name.unwrap_or_else(|| default_name(program));
-    let pod = name.clone();
     let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
     // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let registered = match ask_with_retries(&socket, &Request::Register(register))? {
+    let registered = match registration::register(&socket, &register)? {
         Reply::Registered(registered) => registered,
         Reply::Refused(refused) => {
             say(&refused.sentence);
@@ -82,9 +71,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(why) = taken_in::why_not(program, &search_path(&command)) {
         say(&format!("{} is not held to its share: {why}", program.display()));
     }
+    let pod = register.name.clone();
+    let keeping = socket.clone();
+    std::thread::spawn(move || registration::keep(&keeping, &register));
     let end = command_life::run_to_end(command)?;
-    if !matches!(end, command_life::CommandEnd::Exited(0) | command_life::CommandEnd::NotStarted(_)) {
-        say_why_it_was_ended(&socket, &pod);
+    if !matches!(end, command_life::CommandEnd::Exited(0) | command_life::CommandEnd::NotStarted(_))
+        && let Some(why) = registration::why_it_was_ended(&socket, &pod)
+    {
+        say(&why);
     }
     match end {
         command_life::CommandEnd::Exited(code) => Ok(code.into()),
@@ -93,38 +87,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             say(&format!("cannot run {}: {failure}", program.display()));
             let missing = failure.kind() == std::io::ErrorKind::NotFound;
             Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
-        }
-    }
-}
-
-/// Where the agent has ended programs of the pod, its owner reads why. An agent that is away says nothing.
-fn say_why_it_was_ended(socket: &Path, pod: &str) {
-    let agent = Client::connect_with_patience(socket, ASKING_WHY_TIMEOUT);
-    let answer = agent.and_then(|mut agent| agent.ask(&Request::Status {}));
-    let Ok(Reply::Status(status)) = answer else { return };
-    let mine = status.pods.iter().find(|candidate| candidate.name == pod);
-    if let Some(termination) = mine.and_then(|pod| pod.termination.as_ref()) {
-        say(&termination.to_string());
-    }
-}
-
-/// Asks the agent. One that just went away, and left its socket because it was killed, may be on its way back: for a
-/// few seconds it is tried again. Asking twice registers once.
-fn ask_with_retries(socket: &Path, request: &Request) -> Result<Reply, ClientError> {
-    let deadline = Instant::now() + AGENT_RETURN_TIMEOUT;
-    let mut said = false;
-    loop {
-        let answer = Client::connect(socket).and_then(|mut agent| agent.ask(request));
-        match answer {
-            Err(ClientError::NoAgent { .. } | ClientError::HungUp { .. })
-                if socket.exists() && Instant::now() < deadline =>
-            {
-                if !std::mem::replace(&mut said, true) {
-                    say("the agent went away, waiting for it …");
-                }
-                std::thread::sleep(RETRY_INTERVAL);
-            }
-            other => return other,
         }
     }
 }

@@ -17,6 +17,7 @@ mod demo;
 mod ends;
 mod held;
 mod hostile;
+mod lost_journal;
 mod preload;
 mod run;
 mod status;

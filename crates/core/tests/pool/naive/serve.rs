@@ -55,9 +55,27 @@ impl Naive {
         if self.unseen {
             return;
         }
+        self.serve_who_is_there_alone();
         for place in 0..self.queues().len() {
             // With its grant an occupant can be told to go, so those before it count again.
             while self.serve_the_next(place) {}
+        }
+    }
+
+    /// Whoever waits for a card that only it occupies.
+    fn serve_who_is_there_alone(&mut self) {
+        for card in self.healthy() {
+            let Some(occupants) = self.occupied.get(&card.uuid).cloned() else { continue };
+            for id in occupants.pods.iter().filter(|_| occupants.pods.len() == 1 && !occupants.strangers) {
+                let Some(pod) = self.pods.get(id).filter(|pod| pod.ready.is_some()).cloned() else {
+                    continue;
+                };
+                let only = pod.card.or_else(|| pod.ready.and_then(|ready| ready.only));
+                let limits = pod.spec.limits();
+                if only.as_ref() == Some(&card.uuid) && fits(limits, self.free(&card.uuid)) {
+                    self.grant(id, card.uuid.clone(), limits);
+                }
+            }
         }
     }
 

@@ -88,7 +88,11 @@ fn boot_of(kernel: &Kernel) -> String {
 
 /// What an agent would know that starts now with these cards.
 pub(super) fn recover(kernel: &Kernel, kind: Kind, known: &[u32]) -> Result<Recovered, RestartError> {
-    let (records, _) = journal::whole_records::<Record>(&kernel.disk.content);
+    let read = journal::read::<Record>(&kernel.disk.content);
+    if let Some(unknown) = read.unknown {
+        return Err(restart::refuse(std::path::Path::new("in memory"), &read.records, unknown));
+    }
+    let records = read.records;
     let cards = gpus::probe(known).for_pool();
     let config = Config { cards, policy: Policy::SharePool, qos: qos(), check_requests: !kind.in_cluster };
     let mut recovered = restart::recover(records, &boot_of(kernel), config.clone())?;
