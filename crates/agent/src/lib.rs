@@ -57,5 +57,5 @@ pub use lock::LockError;
 pub use packet_socket::PassedDescriptors;
 pub use pool_task::UnservedPrograms;
 pub use restart::RestartError;
-pub use server::{AgentError, Settings, serve};
+pub use server::{AgentError, LogHooks, Settings, serve};
 pub use worker::WorkerEnded;

@@ -12,7 +12,7 @@ use gpupool_core::pool::{Millis, PodState, Policy};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -159,6 +159,8 @@ pub(crate) struct Scrape {
     pub(crate) oldest_wait: Millis,
     /// Open connections.
     pub(crate) connections: usize,
+    /// Lines of the log that nobody read.
+    pub(crate) log_lines_lost: u64,
     /// What was counted.
     pub(crate) counters: Counters,
 }
@@ -300,6 +302,8 @@ impl Scrape {
         )?;
         let failures = &self.counters.journal_failures;
         one(out, "gpupool_journal_failures", "Writes of the journal that failed", &node(), failures)?;
+        let lost = ConstCounter::new(self.log_lines_lost);
+        one(out, "gpupool_log_lines_lost", "Lines of the log that nobody read", &node(), &lost)?;
         let disagreements = &self.counters.disagreements;
         one(
             out,
@@ -368,6 +372,7 @@ mod tests {
         let counters = Counters::default();
         counters.admitted(Millis(1500));
         Scrape {
+            log_lines_lost: 3,
             node: "a-node".to_owned(),
             policy: Some(Policy::SharePool),
             device_metrics: true,

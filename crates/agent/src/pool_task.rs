@@ -76,6 +76,8 @@ pub(crate) struct TaskSettings {
     pub(crate) unserved: UnservedPrograms,
     /// Whether pods may use what nobody else uses, beyond their core limits.
     pub(crate) work_conserving: bool,
+    /// Says how many lines of the log were lost because nobody read them.
+    pub(crate) log_lines_lost: fn() -> u64,
 }
 
 /// What becomes of a program whose shim speaks no version of the protocol that the agent speaks.

@@ -90,9 +90,20 @@ pub struct Settings {
     pub evict_unaccounted: bool,
     /// What becomes of programs whose shim is not understood here.
     pub unserved: UnservedPrograms,
+    /// The log.
+    pub log: LogHooks,
     /// Set on a node of a cluster, where the policy and the quality of service come from the API server.
     #[cfg(feature = "kubernetes")]
     pub kubernetes: Option<kubernetes::Settings>,
+}
+
+/// What the agent asks of the log that its lines go to.
+#[derive(Debug, Clone, Copy)]
+pub struct LogHooks {
+    /// How many lines were lost because nobody read them.
+    pub lines_lost: fn() -> u64,
+    /// Waits a moment for what was logged to be written.
+    pub drain: fn(),
 }
 
 impl Settings {
@@ -107,6 +118,7 @@ impl Settings {
             device_metrics: self.device_metrics,
             evict_unaccounted: self.evict_unaccounted,
             unserved: self.unserved,
+            log_lines_lost: self.log.lines_lost,
             work_conserving: self.work_conserving,
         }
     }
@@ -249,7 +261,7 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let listener =
         listen(&socket, &settings).map_err(|source| AgentError::Socket { socket: socket.clone(), source })?;
     info!("listening on {}", socket.display());
-    watchdog::start(&workers, inbox.clone()).map_err(system("start a thread"))?;
+    watchdog::start(&workers, inbox.clone(), settings.log.drain).map_err(system("start a thread"))?;
     let end = tokio::select! {
         end = run_task(task, Inputs { events: inputs, ended, stop, fallen }) => end,
         never = accept(listener, inbox, inquiries) => match never {},

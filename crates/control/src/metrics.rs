@@ -8,9 +8,11 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -62,7 +64,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    /// `log_lines_lost` says how many lines of the log nobody read.
+    pub(crate) fn new(log_lines_lost: fn() -> u64) -> Self {
         let mut registry = Registry::with_prefix("gpupool_control");
         let (writes, nodes) = (Family::default(), Family::default());
         let (pending, leading) = (Gauge::default(), Gauge::default());
@@ -81,6 +84,7 @@ impl Metrics {
             "Nodes that wait to be looked at or are being written",
             Gauge::clone(&pending),
         );
+        registry.register_collector(Box::new(Log { lines_lost: log_lines_lost }));
         registry.register("leading", "1 in the process that writes", Gauge::clone(&leading));
         Self { registry: Arc::new(registry), writes, nodes, pending, leading }
     }
@@ -101,6 +105,21 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+}
+
+/// What the log counts itself.
+#[derive(Debug)]
+struct Log {
+    lines_lost: fn() -> u64,
+}
+
+impl Collector for Log {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let lost = ConstCounter::new((self.lines_lost)());
+        let help = "Lines of the log that nobody read";
+        let descriptor = encoder.encode_descriptor("log_lines_lost", help, None, MetricType::Counter)?;
+        lost.encode(descriptor)
     }
 }
 

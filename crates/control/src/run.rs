@@ -39,6 +39,8 @@ pub struct ControlConfig {
     pub pod: Option<String>,
     /// The HTTPS servers for admission and the scheduler, if they are wanted.
     pub serving: Option<Serving>,
+    /// Says how many lines of the log were lost because nobody read them.
+    pub log_lines_lost: fn() -> u64,
 }
 
 /// Runs the controller until `stop` says true. It outlives any absence of the API server.
@@ -53,7 +55,7 @@ pub async fn run(client: kube::Client, config: ControlConfig, stop: watch::Recei
     let (policies_in, policies) = watch::channel(None);
     let mut side_tasks = JoinSet::new();
     side_tasks.spawn(cluster_policy::follow(client.clone(), policies_in));
-    let metrics = Metrics::new();
+    let metrics = Metrics::new(config.log_lines_lost);
     let (requests_in, requests) = mpsc::channel(SNAPSHOT_REQUESTS);
     if let Some(page) = config.metrics {
         let (metrics, stop) = (metrics.clone(), stop.clone());

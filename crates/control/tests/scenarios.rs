@@ -56,6 +56,7 @@ impl Scenario {
         let client = kube::Client::new(service, "default");
         let (stop, stopped) = watch::channel(false);
         let config = ControlConfig {
+            log_lines_lost: || 0,
             settings: ClusterSettings { enabled: true, ..ClusterSettings::default() },
             identity: "me".to_owned(),
             lease_namespace: None,

@@ -3,19 +3,18 @@
 //! Each subcommand has a module of its own with an `Args` and a `run`; this one only dispatches to them.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::agent_socket;
 #[cfg(feature = "kubernetes")]
 use crate::commands::control;
 use crate::commands::{
     agent, check_config, demo, explain, inventory, names, operands, probe_agent, probe_cards, run, status,
     stop,
 };
+use crate::{agent_socket, log_writer};
 
 /// What the user typed.
 #[derive(Debug, Parser)]
@@ -98,11 +97,12 @@ impl Cli {
             Command::ProbeCards(args) => probe_cards::run(&args),
             Command::ProbeAgent(args) => probe_agent::run(&args),
         };
-        outcome.unwrap_or_else(|failure| {
-            // Nobody is left to tell when standard error is closed.
-            let _ = writeln!(std::io::stderr(), "gpupool: {failure:#}");
+        let code = outcome.unwrap_or_else(|failure| {
+            log_writer::last_words(&format_args!("gpupool: {failure:#}"));
             agent_socket::exit_code(&failure)
-        })
+        });
+        log_writer::drain();
+        code
     }
 }
 

@@ -10,6 +10,7 @@ mod agent_socket;
 #[cfg(feature = "kubernetes")]
 mod cluster_access;
 mod installation;
+mod log_writer;
 mod option_values;
 
 use std::process::ExitCode;

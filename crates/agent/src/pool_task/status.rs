@@ -139,6 +139,7 @@ impl PoolTask {
             held_back: self.held_back(card.uuid).iter().map(|reason| reason.why).collect(),
         };
         Scrape {
+            log_lines_lost: (self.settings.log_lines_lost)(),
             node: self.settings.node.clone(),
             policy: self.policy_in_force(),
             device_metrics: self.settings.device_metrics,

@@ -17,7 +17,11 @@ const BETWEEN: Duration = Duration::from_secs(1);
 const PATIENCE: u32 = 60;
 
 /// Starts the thread.
-pub(super) fn start(workers: &Workers, task: mpsc::Sender<AgentEvent>) -> std::io::Result<()> {
+pub(super) fn start(
+    workers: &Workers,
+    task: mpsc::Sender<AgentEvent>,
+    drain_log: fn(),
+) -> std::io::Result<()> {
     workers.start("watchdog", move || {
         if watch(&task, PATIENCE, || std::thread::sleep(BETWEEN)) == Verdict::Gone {
             return NOBODY_LISTENS.to_owned();
@@ -27,6 +31,7 @@ pub(super) fn start(workers: &Workers, task: mpsc::Sender<AgentEvent>) -> std::i
              hold cards go on",
             (BETWEEN * PATIENCE).as_secs()
         );
+        drain_log();
         // SAFETY: this ends the process at once, without running anything that could wait for the stuck task.
         unsafe { libc::_exit(1) }
     })

@@ -18,6 +18,7 @@ mod full_disk;
 mod hostile;
 mod journal;
 mod leases;
+mod log;
 mod node;
 mod occupied;
 mod passed;

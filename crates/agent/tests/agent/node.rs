@@ -44,6 +44,15 @@ impl Node {
         Self { agent: start(folder.path(), &launcher, &options), launcher, options, folder }
     }
 
+    /// The same, with a log that the test itself reads.
+    pub(crate) fn begin_with_log(options: &[&str], log: Stdio) -> Self {
+        let folder = TempDir::with_prefix("gpupool-agent-test-").unwrap();
+        std::fs::write(folder.path().join("agent.log"), "(the test reads it)").unwrap();
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let agent = start_with_log(folder.path(), &[], &options, log);
+        Self { agent, launcher: Vec::new(), options, folder }
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("agent.sock")
     }
@@ -225,8 +234,12 @@ impl Drop for Node {
 }
 
 fn start(folder: &Path, launcher: &[String], options: &[String]) -> Child {
-    let dist = gpupool_dist::given_or_built().unwrap();
     let log = File::options().create(true).append(true).open(folder.join("agent.log")).unwrap();
+    start_with_log(folder, launcher, options, log.into())
+}
+
+fn start_with_log(folder: &Path, launcher: &[String], options: &[String], log: Stdio) -> Child {
+    let dist = gpupool_dist::given_or_built().unwrap();
     let gpupool = dist.join("bin/gpupool").into_os_string();
     let mut words = launcher.iter().map(Into::into).chain([gpupool]);
     Command::new(words.next().unwrap())

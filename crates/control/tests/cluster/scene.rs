@@ -265,6 +265,7 @@ impl Controller {
         let client = ClientBuilder::try_from(config).unwrap().with_layer(&listener).build();
         let (stop, stopped) = watch::channel(false);
         let config = ControlConfig {
+            log_lines_lost: || 0,
             settings,
             identity: identity.to_owned(),
             lease_namespace: Some(namespace.to_owned()),

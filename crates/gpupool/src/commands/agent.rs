@@ -16,11 +16,12 @@ use clap::ValueEnum;
 use gpupool_agent::admin_api::SimulatedDriver;
 use gpupool_agent::cards::Source;
 use gpupool_agent::socket_path::Surroundings;
-use gpupool_agent::{PassedDescriptors, Settings, UnservedPrograms, serve};
+use gpupool_agent::{LogHooks, PassedDescriptors, Settings, UnservedPrograms, serve};
 use gpupool_core::pool::{Millis, Policy, Qos};
 
 use crate::agent_socket::SOCKET_HELP;
 use crate::installation::Installation;
+use crate::log_writer;
 use crate::option_values::{parse_address, parse_minutes, parse_seconds};
 
 /// The simulated driver's variables: where the cards' state is, and which cards it has when it is made.
@@ -131,7 +132,7 @@ enum PolicyOption {
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log_lines::begin();
+    log_lines::begin().context("cannot start the log's thread")?;
     let surroundings = Surroundings::of_this_process(args.socket.clone());
     let socket = std::path::absolute(surroundings.socket()?)?;
     surroundings.prepare_directory(&socket)?;
@@ -173,6 +174,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             UnservedOption::HeldBack => UnservedPrograms::HeldBack,
             UnservedOption::Unheld => UnservedPrograms::Unheld,
         },
+        log: LogHooks { lines_lost: log_writer::lines_lost, drain: log_writer::drain },
     };
     // What is open at the end is closed by the kernel with the process, which waits for no stranger's descriptors.
     let runtime = ManuallyDrop::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?);

@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cluster_access::ClusterArgs;
+use crate::log_writer;
 use crate::option_values::{RulesOption, parse_address};
 
 /// Options of `gpupool control`.
@@ -119,7 +120,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             out.flush()?;
             return Ok(ExitCode::SUCCESS);
         }
-        log_to_stderr();
+        log_to_stderr().context("cannot start the log's thread")?;
         let metrics = match args.metrics_address {
             Some(address) => {
                 let page = MetricsPage::open(address).await;
@@ -146,6 +147,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             health,
             pod: args.pod_name,
             serving,
+            log_lines_lost: log_writer::lines_lost,
         };
         gpupool_control::run(client, config, shutdown_requested()?).await;
         Ok(ExitCode::SUCCESS)
@@ -213,7 +215,9 @@ fn shutdown_requested() -> io::Result<watch::Receiver<bool>> {
 }
 
 /// Log lines on standard error: what was written to which node and why, and what went wrong.
-fn log_to_stderr() {
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+fn log_to_stderr() -> io::Result<()> {
+    let writer = log_writer::begin("gpupool control")?;
+    let log = tracing_subscriber::fmt().with_writer(writer).with_ansi(io::stderr().is_terminal());
     log.with_target(false).with_max_level(tracing::Level::INFO).init();
+    Ok(())
 }

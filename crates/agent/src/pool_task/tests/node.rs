@@ -259,6 +259,7 @@ fn start(machine: &Machine, evict_unaccounted: bool) -> PoolTask {
         most_connections: 1000,
         evict_unaccounted,
         unserved: UnservedPrograms::HeldBack,
+        log_lines_lost: || 0,
         work_conserving: false,
     };
     let environment = Environment {

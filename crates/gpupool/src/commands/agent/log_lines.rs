@@ -11,6 +11,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, filter::Targets, registry};
 
+use crate::log_writer;
+
 /// A line of it.
 struct Line;
 
@@ -31,11 +33,11 @@ where
     }
 }
 
-/// Begins the log. Only what the agent itself says is in it, not what its libraries have to tell; and where nobody reads
-/// standard error any more, nothing is said about that.
-pub(super) fn begin() {
-    let lines =
-        layer().event_format(Line).with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
+/// Begins the log. Only what the agent itself says is in it, not what its libraries have to tell.
+pub(super) fn begin() -> io::Result<()> {
+    let writer = log_writer::begin("gpupool agent")?;
+    let lines = layer().event_format(Line).with_writer(writer).with_ansi(false).log_internal_errors(false);
     let own = Targets::new().with_target("gpupool_agent", Level::INFO);
     registry().with(lines.with_filter(own)).init();
+    Ok(())
 }

@@ -114,6 +114,7 @@ impl Agent {
             most_connections: 1000,
             evict_unaccounted: kind.evicts,
             unserved: UnservedPrograms::HeldBack,
+            log_lines_lost: || 0,
             work_conserving: false,
         };
         let (looks, requests) = LookRequests::new();
