@@ -165,7 +165,7 @@ fn a_process_whose_first_thread_has_ended_is_evicted_like_any_other() {
         let held = Held::hold(pid);
         // Its standard input stays open: it does not end by itself. In its first minute an agent takes nobody without a lease
         // for somebody who has none: the journal may be lost.
-        let doubt = Instant::now() + Duration::from_secs(60);
+        let doubt = Instant::now() + Duration::from_mins(1);
         while pod.try_wait().unwrap().is_none() && Instant::now() < doubt {
             std::thread::sleep(Duration::from_millis(20));
         }
