@@ -119,7 +119,7 @@ mod tests {
             return first.get_name().to_owned();
         }
         let names: Vec<&str> =
-            argument.get_value_names().into_iter().flatten().map(|name| name.as_str()).collect();
+            argument.get_value_names().into_iter().flatten().map(clap::builder::Str::as_str).collect();
         match names.first().copied().unwrap_or_default() {
             "[HOST:]PORT" | "PORT" => "9999",
             "MINUTES" | "SECONDS" | "NUMBER" | "COUNT" => "5",
