@@ -8,6 +8,7 @@ mod clients;
 mod credentials;
 mod rotation;
 mod scheduler_certificate;
+mod scheduler_copy;
 mod tls;
 
 use std::io;

@@ -214,6 +214,11 @@ pub(super) fn renewal(now: Timestamp, life: Duration) -> Timestamp {
     now.saturating_add(two_thirds).unwrap_or(Timestamp::MAX)
 }
 
+/// Each of several certificates in PEM.
+pub(super) fn authorities(certificates: &str) -> impl Iterator<Item = &str> {
+    certificates.split_inclusive("-----END CERTIFICATE-----\n")
+}
+
 /// The first certificate of several in PEM.
 fn newest(certificates: &str) -> &str {
     const END: &str = "-----END CERTIFICATE-----\n";

@@ -24,6 +24,7 @@ use tracing::{info, warn};
 use super::ServingSettings;
 use super::credentials::Credentials;
 use super::scheduler_certificate::SchedulerCertificate;
+use super::scheduler_copy::{CopyNews, CopyNotices};
 use crate::api_server::{FIELD_MANAGER, WatchBackoff, bounded};
 
 /// Between two checks when nothing happens.
@@ -44,6 +45,7 @@ pub(crate) struct CertificateRotation {
     /// The server's.
     secret: SeenSecret,
     scheduler: SeenSecret,
+    copies: CopyNotices,
     trusting: [Option<WebhookTrust>; 2],
 }
 
@@ -78,6 +80,7 @@ impl CertificateRotation {
             credentials,
             secret: SeenSecret::default(),
             scheduler: SeenSecret::default(),
+            copies: CopyNotices::new(client),
             trusting: [None, None],
         };
         (rotation, receiver)
@@ -138,9 +141,14 @@ impl CertificateRotation {
         }
         let secret = self.secret.secret.clone();
         let there = secret.as_ref().and_then(Credentials::read);
+        // A Secret that was deleted or spoilt is made again of what is served with: others have copies of the authority.
+        let known = there.clone().or_else(|| self.credentials.borrow().clone());
+        if known.is_none() && self.settings.scheduler_secret.is_some() && !self.scheduler.read {
+            return RETRY;
+        }
         let now = Timestamp::now();
         let (names, lifetimes) = (&self.settings.names, self.settings.lifetimes);
-        let due = match Credentials::due(there.as_ref(), names, lifetimes, now) {
+        let due = match Credentials::due(known.as_ref(), names, lifetimes, now) {
             Ok(due) => due,
             Err(failure) => {
                 warn!(%failure, "cannot make a certificate for {}", names.join(", "));
@@ -181,6 +189,9 @@ impl CertificateRotation {
         match self.write(&due.secret(name, secret), secret.is_some()).await {
             Ok(written) => {
                 info!(secret = name, renew = %due.renew(), "made a certificate for the scheduler");
+                if let Some(before) = there {
+                    self.copies.tell(CopyNews::of(&before, &due), &written).await;
+                }
                 self.scheduler.secret = Some(written);
             }
             Err(failure) => {

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::certificate_secret::{
     self, AUTHORITIES, CERTIFICATE, KEY, NAMES, RENEW_CERTIFICATE, annotation, text,
 };
-use super::credentials::{CertificateLifetimes, Credentials, renewal};
+use super::credentials::{self, CertificateLifetimes, Credentials, renewal};
 
 /// The name that the scheduler's certificate is for.
 pub const SCHEDULER_NAME: &str = "gpupool-scheduler";
@@ -47,6 +47,12 @@ impl SchedulerCertificate {
             name: SCHEDULER_NAME.to_owned(),
             renew: renewal(now, lifetimes.client),
         })
+    }
+
+    /// Whether somebody who knows the authorities of one of them knows one of the other's.
+    pub(super) fn shares_an_authority_with(&self, other: &Self) -> bool {
+        credentials::authorities(&self.authorities)
+            .any(|one| credentials::authorities(&other.authorities).any(|two| one == two))
     }
 
     /// When it is to be renewed.

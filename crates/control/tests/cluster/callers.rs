@@ -278,3 +278,57 @@ fn remove_secrets(scene: &Scene<'_>) {
         tokio::task::block_in_place(|| scene.cluster.kubectl(words)).unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_secret_is_made_again_of_what_is_served_with_and_a_lost_authority_is_told() {
+    let cluster = shared_cluster();
+    let scene = Scene::on(&cluster).await;
+    let secrets: Api<Secret> = Api::namespaced(scene.client.clone(), "default");
+    let control = async |identity: &str| {
+        let mut serving = Serving::open(ANYWHERE.into(), "gpupool-control", "default", &[]).unwrap();
+        serving.open_extender(ANYWHERE.into(), None).unwrap();
+        scene.serving(identity, sandbox(), serving).await
+    };
+    let authority = async |name: &str| secret(&scene, name).await.map(|[authority, ..]| authority);
+    let lose =
+        async || secrets.delete("gpupool-control-certificate", &kube::api::DeleteParams::default()).await;
+    let controller = control("one").await;
+    eventually("no certificate for the scheduler", async || {
+        authority("gpupool-control-scheduler").await.is_some()
+    })
+    .await;
+    let first = authority("gpupool-control-certificate").await;
+    lose().await.unwrap();
+    eventually("the Secret is not made again", async || {
+        authority("gpupool-control-certificate").await.is_some()
+    })
+    .await;
+    assert_eq!(authority("gpupool-control-certificate").await, first);
+    assert_eq!(authority("gpupool-control-scheduler").await, first);
+    controller.end().await;
+    // Without anybody who knows the authority it cannot be had back.
+    lose().await.unwrap();
+    let controller = control("two").await;
+    eventually("no other authority", async || {
+        let scheduler = authority("gpupool-control-scheduler").await;
+        scheduler != first
+            && scheduler.is_some()
+            && scheduler == authority("gpupool-control-certificate").await
+    })
+    .await;
+    let events: Api<k8s_openapi::api::events::v1::Event> = Api::namespaced(scene.client.clone(), "default");
+    eventually("nobody is told", async || {
+        let listed = events.list(&kube::api::ListParams::default()).await.unwrap();
+        listed.items.iter().any(|event| {
+            let note = event.note.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some("SchedulerCopyUseless")
+                && note.contains("copied from it again")
+                && event.regarding.as_ref().and_then(|object| object.name.as_deref())
+                    == Some("gpupool-control-scheduler")
+        })
+    })
+    .await;
+    controller.end().await;
+    remove_secrets(&scene);
+    scene.end().await;
+}
