@@ -336,7 +336,7 @@ impl PoolTask {
             self.connections.cut(connection);
         }
         if let Some(process) = self.registry.process(key).cloned() {
-            self.pages.reclaim_slot(&process.pod, process.slot);
+            self.pages.reclaim_slot(&process.pod, process.slot, key.pid);
             self.record(Record::ProcessGone { key });
             self.settle(&process.pod);
             self.retire(&process.pod);

@@ -146,6 +146,7 @@ impl World {
         }
         let recovered = recover(&self.machine.kernel(), self.kind, &known)
             .map_err(|refusal| format!("it does not start: {refusal}"))?;
+        self.machine.kernel().disk.drop_damage();
         self.watch_from(recovered.pool.leases().map(|lease| lease.lease).collect());
         (self.met.restarts, self.lives) = (self.met.restarts + 1, self.lives + 1);
         tell!(self, "an agent starts with cards {known:?}");
