@@ -16,7 +16,7 @@ use zerocopy::IntoBytes as _;
 pub use crate::cards::SimulatedDriver;
 pub use status::{
     CardStatus, EndingStatus, HeldBackStatus, Hold, HoldStatus, LeaseStatus, NotHeldStatus, PodStatus,
-    QosStatus, QueueStatus, Status, StrangerStatus, WhyHeldBack, WhyNotHeld,
+    QosStatus, QueueStatus, Status, StrangerStatus, TerminationStatus, WhyHeldBack, WhyNotHeld,
 };
 
 /// What stands before a piece: the header and the byte that says whether more follows.

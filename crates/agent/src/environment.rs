@@ -14,12 +14,12 @@ use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use gpupool_core::pool::{CardUuid, Timestamp};
-use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use crate::cards::Cards;
 use crate::identity::Identify;
 use crate::journal::JournalError;
+use crate::notice::Warrant;
 use crate::peer::PeerError;
 use crate::procfs::ProcessKey;
 use crate::registry::Record;
@@ -71,8 +71,8 @@ pub(crate) trait ProcessHandle: Debug + Send {
     /// True once all threads of the process have ended, whether or not its parent has looked.
     fn has_ended(&self) -> bool;
 
-    /// Sends a signal; false when the process has ended already.
-    fn signal(&self, signal: Signal) -> std::io::Result<bool>;
+    /// Sends the signal that the warrant allows; false when the process has ended already.
+    fn signal(&self, warrant: &Warrant) -> std::io::Result<bool>;
 
     /// Tells `exits` once the process has ended. Must be called inside the runtime.
     fn watch_exit(&self, exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()>;

@@ -22,17 +22,17 @@ mod requests;
 mod resume;
 mod seconds;
 mod status;
+mod termination;
 #[cfg(test)]
 mod tests;
 mod usage_audit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_core::pool::{
     Action, CardUuid, Event, LeaseId, PodId, Pool, Qos, Refusal, TerminationReason, Timestamp,
 };
 use gpupool_wire::message::{Granted, Refused, Welcome};
-use rustix::process::Signal;
 use tracing::{info, warn};
 use zerocopy::IntoBytes as _;
 
@@ -40,6 +40,7 @@ use crate::admin_api::WhyHeldBack;
 use crate::cards::SimulatedDriver;
 use crate::environment::Environment;
 use crate::event::{Accepted, AgentEvent, ConnectionId};
+use crate::notice::Termination;
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, Record, Registry};
 use crate::restart::Recovered;
@@ -90,6 +91,8 @@ pub(crate) struct PoolTask {
     pages: PodPages,
     connections: Connections,
     stops: Stops,
+    /// How the GPU processes of each pod were last ended, as far as this agent has seen to it.
+    terminations: BTreeMap<PodId, Termination>,
     check: usage_audit::Check,
     presence: Presence,
     /// When a look at the cards is due that somebody has asked for.
@@ -121,6 +124,7 @@ impl PoolTask {
             pages: PodPages::new(work_conserving),
             connections: Connections::new(most_connections),
             stops: Stops::default(),
+            terminations: BTreeMap::new(),
             check: usage_audit::Check::default(),
             presence: Presence::default(),
             look_due: None,
@@ -274,13 +278,13 @@ impl PoolTask {
                 let grace = kill_at - self.now();
                 let why = self.readable(&why.to_string());
                 info!("{} must leave its card within {grace}: {why}", self.name_of(&pod));
-                self.signal_holders(&pod, Signal::TERM);
+                self.end_holders(&pod, false);
             }
             Action::Kill { pod, why, .. } => {
                 self.reports.counters.kills.inc();
                 let why = self.readable(&why.to_string());
                 info!("{} is killed on its card: {why}", self.name_of(&pod));
-                self.signal_holders(&pod, Signal::KILL);
+                self.end_holders(&pod, true);
             }
             Action::Hibernated { pod, why, .. } => {
                 if let Some(
@@ -317,18 +321,6 @@ impl PoolTask {
     fn grant_to(&mut self, key: ProcessKey, pod: &PodId, card: &CardUuid, lease: LeaseId) {
         if let Some(to) = self.members.answer(key) {
             self.outbox.tell(Effect::Granted { to, pod: pod.clone(), card: card.clone(), lease });
-        }
-    }
-
-    /// Signals those that use the pod's card, by their own word or by NVML's.
-    fn signal_holders(&mut self, pod: &PodId, signal: Signal) {
-        let mut holders: BTreeSet<ProcessKey> =
-            self.registry.members_using(pod, CardUse::Holding).into_iter().collect();
-        if let Some((card, _)) = self.lease_of(pod) {
-            holders.extend(self.presence.processes(pod, &card));
-        }
-        for to in holders {
-            self.outbox.tell(Effect::Signal { to, signal });
         }
     }
 
@@ -379,11 +371,13 @@ impl PoolTask {
                     cluster.tell(notice);
                 }
             }
-            Effect::Signal { to, signal } => {
+            Effect::Signal { to, warrant } => {
                 let sent = match self.members.get(&to) {
-                    Some(member) => member.held.signal(signal),
+                    Some(member) => member.held.signal(&warrant),
                     // It uses the card without having said so. If it has ended meanwhile, it needs no signal.
-                    None => self.environment.processes.hold(to).map_or(Ok(false), |held| held.signal(signal)),
+                    None => {
+                        self.environment.processes.hold(to).map_or(Ok(false), |held| held.signal(&warrant))
+                    }
                 };
                 if let Err(failure) = sent {
                     warn!("cannot send a signal to process {}: {failure}", to.pid);

@@ -250,7 +250,8 @@ impl Cluster {
 
     /// Starts a component that was killed, on the same address and data, and waits until it says that it is well.
     ///
-    /// A node whose first process (`init@NODE`) was killed has lost all others with it, and stays off.
+    /// A node whose first process (`init@NODE`) was killed has lost all others with it, and stays off;
+    /// [`Cluster::reboot`] starts one anew.
     pub fn start_again(&mut self, name: &str) -> Result<(), Error> {
         if let Some(node) = name.strip_prefix("init@") {
             return Err(Error::Off { node: node.to_owned() });

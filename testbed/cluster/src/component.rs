@@ -77,8 +77,13 @@ impl Component {
 
     /// Starts it in another way from now on.
     pub(crate) fn start_as(&mut self, plan: Plan) -> Result<(), Error> {
-        self.plan = plan;
+        self.plan_as(plan);
         self.start_again()
+    }
+
+    /// When it is next started, that is in another way.
+    pub(crate) fn plan_as(&mut self, plan: Plan) {
+        self.plan = plan;
     }
 
     /// The component's name.

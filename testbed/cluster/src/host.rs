@@ -21,6 +21,9 @@ const OWN: &[&str] = &["run", "var/lib", "var/log"];
 /// Where the testbed's own files are on a node.
 const SETTINGS: &str = "run/testbed";
 
+/// By which programs tell one start of the machine from another: a node has its own.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// What programs that run as root find others by, whatever the caller's is.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -64,9 +67,9 @@ impl Host {
             create(&host.root.join(folder))?;
         }
         for (path, value) in TUNABLES {
-            let name = Path::new(path).file_name().unwrap_or_default();
-            write(&host.root.join("tunables").join(name), value)?;
+            write(&host.tunable(path), value)?;
         }
+        host.write_boot_id()?;
         let user = authority.client(&format!("system:node:{}", node.name()), Some("system:nodes"))?;
         let serving = authority.server(&[node.name().to_owned(), host.network.address.to_string()])?;
         host.write_settings(control_group, authority, server, &user, &serving)?;
@@ -117,6 +120,39 @@ impl Host {
         Ok(())
     }
 
+    /// What the node has in place of a file of the kernel's.
+    fn tunable(&self, path: &str) -> PathBuf {
+        self.root.join("tunables").join(Path::new(path).file_name().unwrap_or_default())
+    }
+
+    /// The machine starts, as far as its processes can tell.
+    fn write_boot_id(&self) -> Result<(), Error> {
+        // The kernel makes another at each reading.
+        let path = Path::new("/proc/sys/kernel/random/uuid");
+        let id = fs::read_to_string(path).map_err(Error::file("read", path))?;
+        write(&self.tunable(BOOT_ID), &id)
+    }
+
+    /// What a machine's start leaves of its folders: nothing in `/run` but what the testbed put there, the driver's
+    /// specification as its own service writes it at every start, and another boot id.
+    pub(crate) fn forget_boot(&self) -> Result<(), Error> {
+        let run = self.root.join("run");
+        let list = fs::read_dir(&run).map_err(Error::file("read", &run))?;
+        for entry in list.filter_map(Result::ok) {
+            let path = entry.path();
+            if path == self.settings() {
+                continue;
+            }
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(Error::file("remove", path))?;
+        }
+        let entered = self.entered();
+        fs::remove_file(&entered).map_err(Error::file("remove", entered))?;
+        self.write_boot_id()?;
+        self.node.cards.as_ref().map_or(Ok(()), |cards| cards::install(cards, &self.root))
+    }
+
     /// A file of the node, as a process outside finds it; only what is below the node's own folders.
     pub(crate) fn path(&self, on_node: &Path) -> PathBuf {
         self.root.join(on_node.strip_prefix("/").unwrap_or(on_node))
@@ -142,7 +178,7 @@ impl Host {
             self.plan("init", Path::new("/bin/sh"), Place::NewNode(self.network.namespace.clone()));
         plan.arguments =
             ["-c".into(), BECOME.into(), "node".into(), self.root.clone().into(), init.into()].into();
-        let tunables: Vec<&str> = TUNABLES.iter().map(|(path, _)| *path).collect();
+        let tunables: Vec<&str> = TUNABLES.iter().map(|(path, _)| *path).chain([BOOT_ID]).collect();
         plan.environment.push(("OWN".into(), OWN.join(" ").into()));
         plan.environment.push(("TUNABLES".into(), tunables.join(" ").into()));
         plan

@@ -279,6 +279,43 @@ fn containers_survive_the_crash_of_every_component_and_the_cluster_goes_on() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_rebooted_node_has_lost_its_processes_and_run_and_its_pods_start_anew() {
+    let mut cluster = Cluster::builder()
+        .image(Image::new(PUBLISHED_IMAGE).shell().unwrap())
+        .kubelet_node(KubeletNode::new("n1"))
+        .start()
+        .unwrap();
+    cluster.apply(&pod("plain", "n1", &["sleep", "1000h"]).to_string()).unwrap();
+    wait_for_running(&cluster, "plain");
+    let [fleeting, lasting] =
+        ["/run/fleeting", "/var/lib/lasting"].map(|path| cluster.path_on("n1", path).unwrap());
+    for path in [&fleeting, &lasting] {
+        std::fs::write(path, "").unwrap();
+    }
+    let boot_id = |cluster: &Cluster| {
+        let mut cat = Command::new("cat");
+        cat.arg("/proc/sys/kernel/random/boot_id").stdout(Stdio::piped());
+        cluster.spawn_on("n1", cat).unwrap().wait_with_output().unwrap().stdout
+    };
+    let before = boot_id(&cluster);
+    cluster.reboot("n1").unwrap();
+    assert!(!fleeting.exists() && lasting.exists());
+    let after = boot_id(&cluster);
+    assert!(before.len() == 37 && after.len() == 37 && before != after);
+
+    cluster.start_again("kubelet@n1").unwrap();
+    let restarts = ["get", "pod", "plain", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"];
+    eventually("the pod was not started anew", || cluster.kubectl(restarts).unwrap() == "1");
+    wait_for_running(&cluster, "plain");
+    eventually("nothing can be run in it", || {
+        cluster.kubectl(["exec", "plain", "--", "bash", "-c", "echo here"]).is_ok_and(|said| said == "here\n")
+    });
+    assert!(cluster.reboot("n2").unwrap_err().to_string().contains("n1"));
+    cluster.stop().unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
 fn what_cannot_be_had_is_said_in_a_sentence() {
     use std::os::unix::process::CommandExt;
     let nobody =

@@ -3,8 +3,10 @@
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gpupool_wire::message::{self, Message};
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
@@ -63,6 +65,15 @@ pub struct Client {
 impl Client {
     /// Connects to the agent's socket.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        Self::open(path, None)
+    }
+
+    /// The same for somebody who would rather have no answer than wait longer than this for any step of it.
+    pub fn connect_with_patience(path: &Path, patience: Duration) -> Result<Self, ClientError> {
+        Self::open(path, Some(patience))
+    }
+
+    fn open(path: &Path, patience: Option<Duration>) -> Result<Self, ClientError> {
         let failed = |errno: rustix::io::Errno| match errno {
             rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOTDIR => {
                 ClientError::NoAgent { socket: path.to_owned() }
@@ -72,6 +83,9 @@ impl Client {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .map_err(failed)?;
+        for direction in [Timeout::Send, Timeout::Recv] {
+            sockopt::set_socket_timeout(&socket, direction, patience).map_err(failed)?;
+        }
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         rustix::net::connect(&socket, &address).map_err(failed)?;
         Ok(Self { path: path.to_owned(), socket, buffer: vec![0; LONGEST_PACKET] })

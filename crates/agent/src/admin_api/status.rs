@@ -122,6 +122,14 @@ impl WhyHeldBack {
     }
 }
 
+/// What follows the pod's name.
+impl fmt::Display for TerminationStatus {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.killed { "did not end when told to and were killed" } else { "were told to end" };
+        write!(out, "its GPU programs {how}: {} ({})", self.why, self.reason)
+    }
+}
+
 /// What follows "card 0 is held back: ".
 impl fmt::Display for HeldBackStatus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,6 +226,22 @@ pub struct PodStatus {
     pub stopping: bool,
     /// How it is held to its limits.
     pub hold: HoldStatus,
+    /// Set once this agent has ended processes of it: why, the last time.
+    pub termination: Option<TerminationStatus>,
+}
+
+/// Why processes of a pod were ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminationStatus {
+    /// The word that Events and conditions of a cluster have for it.
+    pub reason: String,
+    /// The sentence that the pod's owner reads.
+    pub why: String,
+    /// Whether they outlived the grace and were killed.
+    pub killed: bool,
+    /// How long ago they were told to go, in seconds.
+    pub ago_seconds: f64,
 }
 
 /// How strongly a pod is held, by what NVML showed in the last second.

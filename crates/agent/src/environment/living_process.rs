@@ -1,9 +1,9 @@
 //! For tests: a process that is held, lives on and does not mind signals.
 
-use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use super::ProcessHandle;
+use crate::notice::Warrant;
 use crate::procfs::ProcessKey;
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl ProcessHandle for LivingProcess {
         false
     }
 
-    fn signal(&self, _signal: Signal) -> std::io::Result<bool> {
+    fn signal(&self, _warrant: &Warrant) -> std::io::Result<bool> {
         Ok(true)
     }
 

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use gpupool_core::pool::{CardUuid, Timestamp};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio_seqpacket::UnixSeqpacket;
 
@@ -15,6 +14,7 @@ use super::{Clock, JournalWriter, PeerSocket, ProcessHandle, Processes, UsageMet
 use crate::clock::BootClock;
 use crate::core_limit::meter::Meter;
 use crate::journal::{Journal, JournalError};
+use crate::notice::Warrant;
 use crate::peer::{self, HeldProcess, PeerError};
 use crate::procfs::{Proc, ProcessKey};
 use crate::registry::Record;
@@ -70,8 +70,8 @@ impl ProcessHandle for HeldProcess {
         Self::has_ended(self)
     }
 
-    fn signal(&self, signal: Signal) -> std::io::Result<bool> {
-        Self::signal(self, signal)
+    fn signal(&self, warrant: &Warrant) -> std::io::Result<bool> {
+        Self::signal(self, warrant.signal())
     }
 
     fn watch_exit(&self, exits: mpsc::UnboundedSender<ProcessKey>) -> std::io::Result<()> {

@@ -4,11 +4,14 @@
 //! others go on beside them. Nobody waits for them.
 
 mod pending;
+mod wording;
 
 use std::time::Duration;
 
+use gpupool_core::pool::TerminationReason;
 use gpupool_core::sharing::names::{
-    ACCEPTED_CONDITION, EVENT_SOURCE, PREEMPT, PREEMPTED, RECLAIM_CONDITION, REFUSED,
+    ACCEPTED_CONDITION, EVENT_SOURCE, IDLE_RELEASE, KILL_CONDITION, KILLED, PREEMPT, PREEMPTED,
+    RECLAIM_CONDITION, REFUSED, TERMINATION_CONDITION,
 };
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -22,7 +25,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::outage::causes;
-use crate::notice::Notice;
+use crate::notice::{Cause, Notice, Termination};
 use crate::pod::PodRef;
 use pending::Pending;
 
@@ -90,9 +93,12 @@ impl Stamp<'_> {
                 // One may take its card from several: the victim tells these apart.
                 let of_both = u128::from(at.0) << 32 | u128::from(crc32fast::hash(victim.uid.as_bytes()));
                 vec![
-                    self.reclaim(victim, PREEMPTED, of_victim, of_both),
-                    self.reclaim(beneficiary, PREEMPT, of_beneficiary, of_both),
+                    self.interruption(victim, (RECLAIM_CONDITION, PREEMPTED), of_victim, of_both),
+                    self.interruption(beneficiary, (RECLAIM_CONDITION, PREEMPT), of_beneficiary, of_both),
                 ]
+            }
+            Notice::Ended { pod, termination, beneficiary, fixed } => {
+                self.ended(pod, &termination, beneficiary, fixed)
             }
             Notice::Rejected { pod, why } => vec![Report {
                 condition: Some(self.condition(ACCEPTED_CONDITION, "False", why.reason, &why.sentence)),
@@ -111,8 +117,38 @@ impl Stamp<'_> {
         }
     }
 
-    fn reclaim(&self, pod: PodRef, reason: &'static str, message: String, number: u128) -> Report {
-        let condition = Some(self.condition(RECLAIM_CONDITION, "True", reason, &message));
+    fn ended(
+        &self,
+        pod: PodRef,
+        termination: &Termination,
+        beneficiary: Option<PodRef>,
+        fixed: bool,
+    ) -> Vec<Report> {
+        let why = wording::cause(termination, beneficiary.as_ref(), fixed);
+        let (names, message) = match termination.outlived {
+            Some(grace) => ((KILL_CONDITION, KILLED), wording::killed(grace, &why)),
+            None => ((TERMINATION_CONDITION, termination.cause.reason()), why),
+        };
+        // The same name when it is told again after a restart; another for each reason and pod.
+        let about = format!("{}{}", pod.uid, names.1);
+        let number = u128::from(termination.told_at.0) << 32 | u128::from(crc32fast::hash(about.as_bytes()));
+        let idle = matches!(termination.cause, Cause::Pool(TerminationReason::IdleRelease { .. }));
+        let other = beneficiary.filter(|_| idle && termination.outlived.is_none()).map(|beneficiary| {
+            let message = format!("GPU is released by {}, which was idle.", pod.name);
+            self.interruption(beneficiary, (TERMINATION_CONDITION, IDLE_RELEASE), message, number)
+        });
+        std::iter::once(self.interruption(pod, names, message, number)).chain(other).collect()
+    }
+
+    /// Both as structured data and as an Event.
+    fn interruption(
+        &self,
+        pod: PodRef,
+        (type_, reason): (&str, &str),
+        message: String,
+        number: u128,
+    ) -> Report {
+        let condition = Some(self.condition(type_, "True", reason, &message));
         Report { condition, event: Some(self.event(&pod, reason, message, number)), pod }
     }
 
@@ -259,6 +295,11 @@ fn is_final(code: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use gpupool_core::pool::{self, Millis};
+    use gpupool_core::sharing::names::UNACCOUNTED;
+
     use super::*;
     use crate::pod::Rejection;
 
@@ -289,15 +330,75 @@ mod tests {
 
     #[test]
     fn what_the_check_finds_is_an_event_and_no_condition() {
-        let sentence = "team/train takes 300 MiB of a card and holds no lease".to_owned();
-        let notice = Notice::Found { pod: pod("1"), reason: "GPUShareEvicted", sentence: sentence.clone() };
+        let sentence = "300 MiB of a card that team/train takes are in no ledger".to_owned();
+        let notice = Notice::Found { pod: pod("1"), reason: UNACCOUNTED, sentence: sentence.clone() };
         let reports = stamped(notice);
         assert_eq!(reports.len(), 1);
         assert_eq!(reports[0].condition, None);
         let event = reports[0].event.clone().unwrap();
-        assert_eq!(event.reason.as_deref(), Some("GPUShareEvicted"));
+        assert_eq!(event.reason.as_deref(), Some(UNACCOUNTED));
         assert_eq!(event.message, Some(sentence));
         assert_eq!(event.metadata.name.as_deref(), Some("train.0"));
+    }
+
+    fn ended(cause: Cause, killed: bool) -> Notice {
+        let outlived = killed.then_some(Millis(30_000));
+        let termination =
+            Termination { cause, told_at: pool::Timestamp(7), outlived, card: Some("GPU-1".into()) };
+        let beneficiary = Some(PodRef { name: "next".to_owned(), ..pod("2") });
+        Notice::Ended { pod: pod("1"), termination, beneficiary, fixed: false }
+    }
+
+    /// Of each report: pod, type and reason of the condition, which is the Event's reason too.
+    fn told(notice: Notice) -> Vec<(String, String, String)> {
+        let told = stamped(notice).into_iter().map(|report| {
+            let (condition, event) = (report.condition.unwrap(), report.event.unwrap());
+            assert_eq!(condition["reason"].as_str(), event.reason.as_deref());
+            assert_eq!(condition["message"].as_str(), event.message.as_deref());
+            assert_eq!(condition["status"], "True");
+            let text = |field: &str| condition[field].as_str().unwrap().to_owned();
+            (report.pod.uid, text("type"), text("reason"))
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn every_termination_has_an_event_and_a_condition_with_its_own_reason_and_so_has_the_killing() {
+        let by = || pool::PodId::from("2");
+        let causes = [
+            (Cause::Pool(TerminationReason::IdleRelease { by: by() }), "GPUShareIdleReleased"),
+            (Cause::Pool(TerminationReason::CardLost), "GPUShareCardLost"),
+            (Cause::Pool(TerminationReason::Stopped), "GPUShareStopped"),
+            (Cause::OverLimit("too much".to_owned()), "GPUShareEvicted"),
+        ];
+        let (ending, killing) = ("Interruption.GPUShareTermination", "Interruption.GPUShareKill");
+        let line =
+            |uid: &str, type_: &str, reason: &str| (uid.to_owned(), type_.to_owned(), reason.to_owned());
+        let killed = line("1", killing, "GPUShareKilled");
+        for (cause, reason) in causes {
+            let mut expected = vec![line("1", ending, reason)];
+            if matches!(cause, Cause::Pool(TerminationReason::IdleRelease { .. })) {
+                expected.push(line("2", ending, "GPUShareIdleRelease"));
+            }
+            assert_eq!(told(ended(cause.clone(), false)), expected);
+            assert_eq!(told(ended(cause, true)), std::slice::from_ref(&killed));
+        }
+        // That one was told in the published words when it began.
+        let preempted = Cause::Pool(TerminationReason::Preempted { by: by() });
+        assert_eq!(told(ended(preempted, true)), [killed]);
+    }
+
+    #[test]
+    fn what_is_told_again_after_a_restart_is_the_same_event_and_no_two_others_are() {
+        let names = || -> Vec<String> {
+            let lost = || Cause::Pool(TerminationReason::CardLost);
+            let idle = Cause::Pool(TerminationReason::IdleRelease { by: "2".into() });
+            let notices = [ended(lost(), false), ended(lost(), true), ended(idle, false)];
+            let reports = notices.into_iter().flat_map(stamped);
+            reports.map(|report| report.event.unwrap().metadata.name.unwrap()).collect()
+        };
+        assert_eq!(names(), names());
+        assert_eq!(names().into_iter().collect::<BTreeSet<_>>().len(), 4);
     }
 
     #[test]

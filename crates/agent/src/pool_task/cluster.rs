@@ -294,18 +294,13 @@ impl PoolTask {
 
     /// The earlier agent may have been killed between a decision and its Events.
     pub(super) fn repeat_notices(&mut self) {
-        let preempted: Vec<(PodId, PodId, Timestamp)> = self
-            .pool
-            .leases()
-            .filter_map(|lease| match lease.ending? {
-                Ending { why: TerminationReason::Preempted { by }, told_at, .. } => {
-                    Some((lease.pod.clone(), by.clone(), *told_at))
-                }
-                _ => None,
-            })
-            .collect();
-        for (victim, beneficiary, at) in preempted {
-            self.notice_preemption(&victim, &beneficiary, at);
+        let ending: Vec<(PodId, Ending)> =
+            self.pool.leases().filter_map(|lease| Some((lease.pod.clone(), lease.ending?.clone()))).collect();
+        for (victim, ending) in ending {
+            if let TerminationReason::Preempted { by } = &ending.why {
+                self.notice_preemption(&victim, by, ending.told_at);
+            }
+            self.repeat_termination(&victim, ending.killed_at.is_some());
         }
         self.finish();
     }

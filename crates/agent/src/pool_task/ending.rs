@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpupool_core::pool::{Event, Millis, PodId, Timestamp};
-use rustix::process::Signal;
+use gpupool_core::pool::{Event, Millis, PodId, TerminationReason, Timestamp};
 use tokio::sync::oneshot;
 
 use super::PoolTask;
@@ -14,6 +13,7 @@ use super::requests::refused;
 use crate::admin_api::{RefusalReason, Reply, Stopped};
 use crate::environment::ProcessHandle;
 use crate::event::ConnectionId;
+use crate::notice::{Cause, Termination};
 use crate::procfs::ProcessKey;
 use crate::registry::{CardUse, PodEntry, Record};
 
@@ -27,6 +27,8 @@ pub(super) struct Stop {
     told: BTreeSet<ProcessKey>,
     killed: BTreeSet<ProcessKey>,
     next_kill: Timestamp,
+    termination: Termination,
+    grace: Millis,
     answers: Vec<oneshot::Sender<Reply>>,
 }
 
@@ -98,19 +100,23 @@ impl PoolTask {
         if self.pool.state(pod).is_some() {
             self.apply(&Event::PodRemoved { pod: pod.clone() });
         }
+        let (cause, grace) = (Cause::Pool(TerminationReason::Stopped), self.pool.qos().grace);
         let mut stop = Stop {
             targets: Vec::new(),
             told: BTreeSet::new(),
             killed: BTreeSet::new(),
-            next_kill: self.now() + self.pool.qos().grace,
+            next_kill: self.now() + grace,
+            termination: Termination { cause, told_at: self.now(), outlived: None, card: None },
+            grace,
             answers: Vec::new(),
         };
         self.find_targets(pod, &mut stop);
+        let warrant = self.warrant(pod, stop.termination.clone());
         for target in &stop.targets {
             // The pool's own word to the holders is on its way.
             if !holders.contains(&target.key()) {
                 // It may end this moment by itself.
-                let _ = target.signal(Signal::TERM);
+                let _ = target.signal(&warrant);
             }
             stop.told.insert(target.key());
         }
@@ -121,8 +127,10 @@ impl PoolTask {
     pub(super) fn continue_stops(&mut self, now: Timestamp) {
         for (pod, mut stop) in self.stops.take_due(now) {
             self.find_targets(&pod, &mut stop);
+            let killed = Termination { outlived: Some(stop.grace), ..stop.termination.clone() };
+            let warrant = self.warrant(&pod, killed);
             for target in &stop.targets {
-                if target.signal(Signal::KILL).unwrap_or(false) {
+                if target.signal(&warrant).unwrap_or(false) {
                     stop.killed.insert(target.key());
                 }
             }
@@ -192,6 +200,13 @@ mod tests {
             told: BTreeSet::new(),
             killed: BTreeSet::new(),
             next_kill: Timestamp(10),
+            termination: Termination {
+                cause: Cause::Pool(TerminationReason::Stopped),
+                told_at: Timestamp(0),
+                outlived: None,
+                card: None,
+            },
+            grace: Millis(10),
             answers: Vec::new(),
         };
         let mut stops = Stops(BTreeMap::from([("a".into(), stop)]));

@@ -6,12 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpupool_core::pool::{CardUuid, Event, LeaseId, LeaseView, Millis, Occupants, PodId, Policy, Timestamp};
-use rustix::process::Signal;
 use tracing::info;
 
+use super::PoolTask;
 use super::presence::{self, Ground, Held, Occupant, Present};
 use super::publish::share_of;
-use super::{Effect, PoolTask};
 use crate::admin_api::{HeldBackStatus, WhyHeldBack};
 use crate::peer::PeerError;
 use crate::procfs::ProcessKey;
@@ -182,9 +181,9 @@ impl PoolTask {
     fn kill_those_that_came_later(&mut self) {
         let killed = |lease: &LeaseView<'_>| lease.ending.is_some_and(|ending| ending.killed_at.is_some());
         let leases = self.pool.leases().filter(killed);
-        let late = leases.flat_map(|lease| self.presence.processes(lease.pod, lease.card));
-        for to in late.collect::<Vec<_>>() {
-            self.outbox.tell(Effect::Signal { to, signal: Signal::KILL });
+        let late = leases.map(|lease| (lease.pod.clone(), self.presence.processes(lease.pod, lease.card)));
+        for (pod, processes) in late.collect::<Vec<_>>() {
+            self.end(&pod, processes, true);
         }
     }
 

@@ -2,11 +2,10 @@
 
 use gpupool_core::pool::{CardUuid, LeaseId, PodId};
 use gpupool_wire::message::RefusalReason;
-use rustix::process::Signal;
 
 use crate::environment::JournalWriter;
 use crate::event::ConnectionId;
-use crate::notice::Notice;
+use crate::notice::{Notice, Warrant};
 use crate::procfs::ProcessKey;
 use crate::registry::Record;
 
@@ -22,7 +21,7 @@ pub(super) enum Effect {
     Welcome { to: ConnectionId, pod: PodId, slot: u32 },
     Granted { to: ConnectionId, pod: PodId, card: CardUuid, lease: LeaseId },
     Refused { to: ConnectionId, reason: RefusalReason, sentence: String },
-    Signal { to: ProcessKey, signal: Signal },
+    Signal { to: ProcessKey, warrant: Warrant },
     Notice(Notice),
 }
 

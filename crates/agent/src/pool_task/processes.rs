@@ -367,6 +367,7 @@ impl PoolTask {
         self.record(Record::PodGone { pod: pod.clone() });
         self.pages.remove(pod);
         self.reports.waiting_since.remove(pod);
+        self.terminations.remove(pod);
     }
 
     /// A connection is over. Who waits on it has a while to come back; everybody else is watched by pidfd.

@@ -2,7 +2,6 @@
 //! cards and settings are those of today.
 
 use gpupool_core::pool::{Card, Event, PodId, Qos};
-use rustix::process::Signal;
 use tracing::info;
 
 use super::PoolTask;
@@ -100,7 +99,7 @@ impl PoolTask {
             .filter_map(|lease| Some((lease.pod.clone(), lease.ending?.killed_at.is_some())))
             .collect();
         for (pod, killed) in ending {
-            self.signal_holders(&pod, if killed { Signal::KILL } else { Signal::TERM });
+            self.end_holders(&pod, killed);
         }
     }
 

@@ -34,7 +34,7 @@ impl PoolTask {
                     waiting_seconds: seconds(now - waiting.since),
                 })
                 .collect(),
-            pods: self.pod_statuses(),
+            pods: self.pod_statuses(now),
             strangers: self.stranger_statuses(),
         }
     }
@@ -77,7 +77,7 @@ impl PoolTask {
         }
     }
 
-    fn pod_statuses(&self) -> Vec<PodStatus> {
+    fn pod_statuses(&self, now: Timestamp) -> Vec<PodStatus> {
         let status = |view: gpupool_core::pool::PodView<'_>| {
             let entry = self.registry.pod(view.pod);
             PodStatus {
@@ -90,6 +90,7 @@ impl PoolTask {
                 pids: self.registry.members_of(view.pod).iter().map(|key| key.pid).collect(),
                 stopping: view.leaving || entry.is_some_and(|entry| entry.stopping),
                 hold: self.hold_status(&view),
+                termination: self.termination_status(view.pod, now),
             }
         };
         self.pool.pods().map(status).collect()
@@ -151,6 +152,6 @@ impl PoolTask {
     }
 }
 
-fn seconds(span: Millis) -> f64 {
+pub(super) fn seconds(span: Millis) -> f64 {
     std::time::Duration::from_millis(span.0).as_secs_f64()
 }

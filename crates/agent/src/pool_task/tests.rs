@@ -4,6 +4,7 @@ mod cluster;
 mod machine;
 mod node;
 mod occupied;
+mod terminations;
 mod world;
 
 use std::os::fd::AsFd as _;

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use gpupool_core::pool::{CardUuid, PodId, PodView, Timestamp};
+use gpupool_core::pool::{CardUuid, Millis, PodId, PodView, Timestamp};
 use gpupool_core::share::Percent;
 use gpupool_core::sharing::names;
 use gpupool_wire::ledger::Slot;
-use rustix::process::Signal;
 use tracing::{info, warn};
 
 use super::PoolTask;
@@ -17,6 +16,7 @@ use super::processes::CONFIRM_AFTER_RESTART;
 use crate::admin_api::{Hold, HoldStatus, NotHeldStatus, StrangerStatus};
 use crate::cards::watch::Look;
 use crate::environment::ProcessHandle;
+use crate::notice::{Cause, Termination};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Observation, Regular, Sighting};
 use crate::usage_audit::{Accounts, Finding, GpuProcess, Reading, TOLERANCE, Taken};
@@ -38,7 +38,8 @@ pub(super) struct Check {
 #[derive(Debug)]
 struct Eviction {
     targets: Vec<Box<dyn ProcessHandle>>,
-    kill_at: Timestamp,
+    termination: Termination,
+    grace: Millis,
 }
 
 /// Whose process a sighting shows.
@@ -151,8 +152,7 @@ impl PoolTask {
                 self.reports.counters.evictions.inc();
                 let sentence = format!("{sentence}: its GPU programs are ended");
                 info!("{sentence}");
-                self.notice_finding(pod, names::EVICTED, sentence);
-                self.evict(pod, sightings);
+                self.evict(pod, sentence, sightings);
             }
             Finding::Unaccounted { pod, .. } => {
                 info!("{sentence}");
@@ -174,38 +174,43 @@ impl PoolTask {
 
     /// Ends a pod's GPU processes as in a pre-emption. Its lease, if it has one, ends with the last of those that
     /// hold it.
-    fn evict(&mut self, pod: &PodId, sightings: &[Sighting]) {
+    fn evict(&mut self, pod: &PodId, sentence: String, sightings: &[Sighting]) {
         let mine = |sighting: &&Sighting| matches!(self.owner_of(sighting), Owner::Held(owner) | Owner::NotHeld(owner) if owner == *pod);
         let keys: Vec<ProcessKey> = sightings.iter().filter(mine).map(|sighting| sighting.key).collect();
+        let (cause, told_at) = (Cause::OverLimit(sentence), self.now());
+        let termination = Termination { cause, told_at, outlived: None, card: None };
+        let warrant = self.warrant(pod, termination.clone());
         let mut targets = Vec::new();
         for key in keys {
             // One that has ended meanwhile needs no signal.
             let Ok(held) = self.environment.processes.hold(key) else { continue };
-            if let Err(failure) = held.signal(Signal::TERM) {
+            if let Err(failure) = held.signal(&warrant) {
                 warn!("cannot send a signal to process {}: {failure}", key.pid);
             }
             targets.push(held);
         }
-        let kill_at = self.now() + self.pool.qos().grace;
-        self.check.evictions.insert(pod.clone(), Eviction { targets, kill_at });
+        let grace = self.pool.qos().grace;
+        self.check.evictions.insert(pod.clone(), Eviction { targets, termination, grace });
     }
 
     /// Kills whom the grace did not end, and forgets evictions that are over.
     pub(super) fn continue_evictions(&mut self, now: Timestamp) {
-        for eviction in self.check.evictions.values_mut() {
+        let mut evictions = std::mem::take(&mut self.check.evictions);
+        for (pod, eviction) in &mut evictions {
             eviction.targets.retain(|target| !target.has_ended());
-            if eviction.kill_at > now {
-                continue;
-            }
-            for target in &eviction.targets {
-                // It may end this moment by itself; what can't be killed is tried again.
-                let _ = target.signal(Signal::KILL);
+            if eviction.targets.is_empty() {
+                self.check.accounts.forget(pod);
+            } else if eviction.termination.told_at + eviction.grace <= now {
+                let killed = Termination { outlived: Some(eviction.grace), ..eviction.termination.clone() };
+                let warrant = self.warrant(pod, killed);
+                for target in &eviction.targets {
+                    // It may end this moment by itself; what can't be killed is tried again.
+                    let _ = target.signal(&warrant);
+                }
             }
         }
-        let over = self.check.evictions.extract_if(.., |_, eviction| eviction.targets.is_empty());
-        for (pod, _) in over {
-            self.check.accounts.forget(&pod);
-        }
+        evictions.retain(|_, eviction| !eviction.targets.is_empty());
+        self.check.evictions = evictions;
     }
 
     /// How a pod is held, by the last look.

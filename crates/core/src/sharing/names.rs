@@ -61,8 +61,23 @@ pub const REFUSED: &str = "GPUShareRefused";
 pub const UNACCOUNTED: &str = "GPUShareUnaccountedMemory";
 /// Reason of an Event, on a pod with a GPU process that nothing holds to the pod's limits.
 pub const NOT_HELD: &str = "GPUShareNotHeld";
-/// Reason of an Event, on a pod whose GPU processes were ended because they took more than its limit past its ledger.
+/// Pod condition: its GPU processes were told to go, for a reason other than a pre-emption. On the pod for which an idle one
+/// makes room, too.
+pub const TERMINATION_CONDITION: &str = "Interruption.GPUShareTermination";
+/// Reason of [`TERMINATION_CONDITION`] and of an Event: another pod waits for the card, and this one was idle.
+pub const IDLE_RELEASED: &str = "GPUShareIdleReleased";
+/// Reason of [`TERMINATION_CONDITION`] and of an Event, on the pod that waits for that card.
+pub const IDLE_RELEASE: &str = "GPUShareIdleRelease";
+/// Reason of [`TERMINATION_CONDITION`] and of an Event: the card does not work any more.
+pub const CARD_LOST: &str = "GPUShareCardLost";
+/// Reason of [`TERMINATION_CONDITION`] and of an Event: the pod is gone or has finished, and its processes are not.
+pub const STOPPED: &str = "GPUShareStopped";
+/// Reason of [`TERMINATION_CONDITION`] and of an Event: the pod took more memory than its limit past its ledger.
 pub const EVICTED: &str = "GPUShareEvicted";
+/// Pod condition: its GPU processes did not go within the grace and were killed, for whatever reason.
+pub const KILL_CONDITION: &str = "Interruption.GPUShareKill";
+/// Reason of [`KILL_CONDITION`] and of an Event.
+pub const KILLED: &str = "GPUShareKilled";
 /// Who Events about sharing come from.
 pub const EVENT_SOURCE: &str = "gpushare";
 

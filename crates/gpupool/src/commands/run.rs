@@ -29,6 +29,9 @@ const NOT_FOUND: u8 = 127;
 /// How long a registration waits for an agent that left its socket behind.
 const AGENT_RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long each step of the last question may take: the command's end is known already.
+const ASKING_WHY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Between two attempts to reach the agent.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -60,6 +63,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = args.socket.path()?;
     let Some((program, arguments)) = args.command.split_first() else { bail!("no command was given") };
     let name = args.name.unwrap_or_else(|| default_name(program));
+    let pod = name.clone();
     let register = Register { name, core: args.core, memory: args.memory, priority: args.priority };
     // Before it is registered: its programs are found by their ancestors, also those whose parents have ended.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -78,7 +82,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(why) = taken_in::why_not(program, &search_path(&command)) {
         say(&format!("{} is not held to its share: {why}", program.display()));
     }
-    match command_life::run_to_end(command)? {
+    let end = command_life::run_to_end(command)?;
+    if !matches!(end, command_life::CommandEnd::Exited(0) | command_life::CommandEnd::NotStarted(_)) {
+        say_why_it_was_ended(&socket, &pod);
+    }
+    match end {
         command_life::CommandEnd::Exited(code) => Ok(code.into()),
         command_life::CommandEnd::Killed(signal) => Ok(signal_actions::die_by(signal)),
         command_life::CommandEnd::NotStarted(failure) => {
@@ -86,6 +94,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let missing = failure.kind() == std::io::ErrorKind::NotFound;
             Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE }.into())
         }
+    }
+}
+
+/// Where the agent has ended programs of the pod, its owner reads why. An agent that is away says nothing.
+fn say_why_it_was_ended(socket: &Path, pod: &str) {
+    let agent = Client::connect_with_patience(socket, ASKING_WHY_TIMEOUT);
+    let answer = agent.and_then(|mut agent| agent.ask(&Request::Status {}));
+    let Ok(Reply::Status(status)) = answer else { return };
+    let mine = status.pods.iter().find(|candidate| candidate.name == pod);
+    if let Some(termination) = mine.and_then(|pod| pod.termination.as_ref()) {
+        say(&termination.to_string());
     }
 }
 

@@ -187,3 +187,47 @@ fn a_lost_card_loses_its_programs_and_is_given_out_again_when_it_is_back() {
     drop(next.stdin.take());
     next.wait().unwrap();
 }
+
+#[test]
+fn run_and_status_say_why_a_program_was_ended() {
+    let node = AgentNode::start(&["--pod-max-duration", "200ms", "--grace", "200ms"]);
+    let program = crate::agent_node::gpupool().get_program().to_owned();
+    // A shell that lives on after its first program, and ends badly when it is told to.
+    let script = format!("trap '' TERM; {} demo-program; read word; exit 21", program.display());
+    let mut stubborn = node.gpupool("run");
+    stubborn.args(["--core", "1:100", "--memory", "1:100", "--name", "stubborn", "--", "sh", "-c", &script]);
+    let mut stubborn =
+        stubborn.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    node.wait_until("the stubborn one to run", |status| status.leases.len() == 1);
+    let mut other = node.program("other", "1:100");
+    node.wait_until("both cards to be taken", |status| status.leases.len() == 2);
+    let mut young = node.program("young", "1:100");
+    node.wait_until("the young one to run", |status| status.leases.iter().any(|lease| lease.pod == "young"));
+    let why = "its GPU programs did not end when told to and were killed: pre-empted for `young`";
+    let table = String::from_utf8(node.gpupool("status").output().unwrap().stdout).unwrap();
+    assert!(table.contains(&format!("ago: {why}")), "{table}");
+    drop(stubborn.stdin.take());
+    let output = stubborn.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(21));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(&format!("gpupool run: {why}")) && told.contains("(GPUSharePreempted)"), "{told}");
+    for pod in [&mut other, &mut young] {
+        drop(pod.stdin.take());
+        pod.wait().unwrap();
+    }
+}
+
+#[test]
+fn the_end_of_a_command_waits_for_no_agent_that_does_not_answer() {
+    let mut node = AgentNode::start(&[]);
+    let mut command = node.gpupool("run");
+    command.args(["--core", "5", "--memory", "5", "--name", "bad", "--", "sh", "-c", "read word; exit 3"]);
+    let mut pod = command.stdin(Stdio::piped()).spawn().unwrap();
+    node.wait_until("the pod", |status| status.pods.len() == 1);
+    let agent = node.agent().id();
+    kill(agent, Signal::STOP);
+    drop(pod.stdin.take());
+    let ended = wait_for("the end", || pod.try_wait().unwrap());
+    kill(agent, Signal::CONT);
+    assert_eq!(ended.code(), Some(3));
+}

@@ -101,6 +101,32 @@ impl Cluster {
         Ok(())
     }
 
+    /// Cuts a node's power and starts its machine again, with containerd and without a kubelet, which
+    /// [`Cluster::start_again`] starts.
+    ///
+    /// Every process of the node is gone, with its mounts, its `/run` and its boot id; `/var/lib` is as it was. Programs that
+    /// [`Cluster::spawn_on`] started there have ended, and are the caller's to start again.
+    pub fn reboot(&mut self, node: &str) -> Result<(), Error> {
+        for part in ["kubelet", "containerd", "init"] {
+            self.kill(&format!("{part}@{node}"))?;
+        }
+        let Some(hosts) = self.hosts.take() else { return Ok(()) };
+        let booted = hosts.machines.iter().filter(|host| host.node.name() == node).try_for_each(|host| {
+            host.forget_boot()?;
+            self.component(&format!("init@{node}"))?.start_again()?;
+            readiness::file(&mut self.components, &host.entered())?;
+            let place = self.place_of(host)?;
+            let kubelet = host.kubelet(&self.programs.0, place.clone());
+            self.component(&format!("containerd@{node}"))?
+                .start_as(host.containerd(&hosts.stock.containerd, place))?;
+            self.component(&format!("kubelet@{node}"))?.plan_as(kubelet);
+            readiness::file(&mut self.components, &host.runtime_socket())
+        });
+        self.hosts = Some(hosts);
+        booted?;
+        self.description().write(&self.folder, true)
+    }
+
     /// Starts to bring the cluster's images onto these nodes; gives the programs that do it.
     pub(crate) fn import_images(&mut self, nodes: &[KubeletNode]) -> Result<Vec<Reaped>, Error> {
         let Some(hosts) = self.hosts.take() else { return Ok(Vec::new()) };

@@ -9,8 +9,8 @@ use crate::event::AgentEvent;
 use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection};
 use crate::procfs::ProcessKey;
 
-const TRAIN: &str = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9";
-const OTHER: &str = "ffffffff-ffff-4fff-bfff-ffffffffffff";
+pub(super) const TRAIN: &str = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9";
+pub(super) const OTHER: &str = "ffffffff-ffff-4fff-bfff-ffffffffffff";
 const STATIC: &str = "0123456789abcdef0123456789abcdef";
 
 fn share(request: u64, limit: u64) -> Share {
@@ -30,12 +30,12 @@ fn object(id: &str, uid: &str, name: &str, limit: u64) -> PodOnNode {
     }
 }
 
-fn pod(uid: &str, name: &str, limit: u64) -> PodOnNode {
+pub(super) fn pod(uid: &str, name: &str, limit: u64) -> PodOnNode {
     object(uid, uid, name, limit)
 }
 
 impl Node {
-    fn hears(&mut self, news: PodNews) {
+    pub(super) fn hears(&mut self, news: PodNews) {
         self.task.handle(AgentEvent::Pods(news));
     }
 
@@ -44,14 +44,14 @@ impl Node {
     }
 
     /// A program of a pod of the cluster: its cgroup says whose it is.
-    fn program_of(&mut self, id: &str) -> ProcessKey {
+    pub(super) fn program_of(&mut self, id: &str) -> ProcessKey {
         let program = self.spawn(ProcessKey { pid: 1, start: 1 });
         self.task.environment.identity.learn(program, &PodId::from(id));
         program
     }
 
     /// A program of this pod that holds a card.
-    fn holder(&mut self, id: &str) -> ProcessKey {
+    pub(super) fn holder(&mut self, id: &str) -> ProcessKey {
         let program = self.program_of(id);
         assert_eq!(self.hello(program).socket.receive(), Some(Sent::Welcome));
         self.acquire(program);

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::cards::watch::Look;
 use crate::environment::{Clock, JournalWriter, PeerSocket, ProcessHandle, Processes, UsageMeter};
 use crate::journal::JournalError;
+use crate::notice::Warrant;
 use crate::peer::PeerError;
 use crate::procfs::{ProcessKey, ProcessTable, Stat};
 use crate::registry::Record;
@@ -272,11 +273,11 @@ impl ProcessHandle for FakeHandle {
         self.machine.state().processes[&self.key].ended
     }
 
-    fn signal(&self, signal: Signal) -> std::io::Result<bool> {
+    fn signal(&self, warrant: &Warrant) -> std::io::Result<bool> {
         let mut state = self.machine.state();
         let process = state.processes.get_mut(&self.key).expect("a held process");
         if !process.ended {
-            process.signals.push(signal);
+            process.signals.push(warrant.signal());
         }
         Ok(!process.ended)
     }

@@ -15,6 +15,7 @@ use crate::cards::{Cards, Probe, ProbedCard};
 use crate::environment::{Environment, PeerSocket as _};
 use crate::event::{AgentEvent, ConnectionId, Frame};
 use crate::identity::Ancestry;
+use crate::notice::Notice;
 use crate::pool_task::{Cluster, PoolTask, TaskSettings};
 use crate::procfs::ProcessKey;
 use crate::usage_audit::observe::{Ledgers, Observation};
@@ -34,6 +35,10 @@ pub(super) struct Node {
     next_pid: u32,
     /// Whether the agent serves a node of a cluster.
     clustered: bool,
+    /// Whether it ends who takes more than its limit.
+    pub(super) evicts: bool,
+    /// What the owners of pods are told.
+    notices: Option<mpsc::Receiver<Notice>>,
 }
 
 impl Node {
@@ -41,8 +46,16 @@ impl Node {
         let machine = Machine::default();
         machine.state().now = 1_000_000;
         machine.spawn(1, 0);
-        let task = start(&machine);
-        let mut node = Self { machine, task, lines: BTreeMap::new(), next_pid: 100, clustered: false };
+        let task = start(&machine, false);
+        let mut node = Self {
+            machine,
+            task,
+            lines: BTreeMap::new(),
+            next_pid: 100,
+            clustered: false,
+            evicts: false,
+            notices: None,
+        };
         node.look();
         node
     }
@@ -58,12 +71,23 @@ impl Node {
     /// The agent is killed and started again; every connection breaks. It has not looked at the cards yet.
     pub(super) fn restart(&mut self) {
         self.lines.clear();
-        self.task = start(&self.machine);
+        self.task = start(&self.machine, self.evicts);
         if self.clustered {
-            let blank = std::mem::replace(&mut self.task, start(&Machine::default()));
-            self.task = blank.in_cluster(Cluster::new(mpsc::channel(1).0, watch::channel(Vec::new()).0));
+            let blank = std::mem::replace(&mut self.task, start(&Machine::default(), false));
+            let (notices, told) = mpsc::channel(64);
+            self.notices = Some(told);
+            self.task = blank.in_cluster(Cluster::new(notices, watch::channel(Vec::new()).0));
             self.task.handle(AgentEvent::Sharing { policy: Some(Policy::SharePool), qos: None });
         }
+    }
+
+    /// What the owners of pods have been told since this was last asked.
+    pub(super) fn told(&mut self) -> Vec<Notice> {
+        let mut told = Vec::new();
+        while let Some(notice) = self.notices.as_mut().and_then(|notices| notices.try_recv().ok()) {
+            told.push(notice);
+        }
+        told
     }
 
     /// NVML shows who is on the cards.
@@ -218,7 +242,7 @@ pub(super) fn standing(pool: &gpupool_core::pool::Pool, registry: &crate::regist
     format!("{leases:#?} {queue:#?} {registry:#?}")
 }
 
-fn start(machine: &Machine) -> PoolTask {
+fn start(machine: &Machine, evict_unaccounted: bool) -> PoolTask {
     let settings = TaskSettings {
         node: "node".to_owned(),
         simulated: None,
@@ -226,7 +250,7 @@ fn start(machine: &Machine) -> PoolTask {
         boot: BOOT.to_owned(),
         device_metrics: true,
         most_connections: 1000,
-        evict_unaccounted: false,
+        evict_unaccounted,
         work_conserving: false,
     };
     let environment = Environment {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use gpupool_agent::admin_api::Status;
 
+use super::age;
+
 /// Unaccounted memory up to here is not worth a line, in bytes: a context differs a little from what it is charged.
 const WORTH_A_LINE: u64 = 64 << 20;
 
@@ -12,6 +14,10 @@ const WORTH_A_LINE: u64 = 64 << 20;
 pub(super) fn lines(status: &Status) -> String {
     let mut text = String::new();
     for pod in &status.pods {
+        if let Some(termination) = &pod.termination {
+            let ago = age(termination.ago_seconds);
+            line(&mut text, &format!("{}, {ago} ago: {termination}", pod.name));
+        }
         for process in &pod.hold.not_held {
             let (pid, card, taken) = (process.pid, process.card, taken(process.memory_bytes));
             line(

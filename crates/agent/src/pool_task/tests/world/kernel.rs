@@ -16,6 +16,7 @@ use crate::admin_api::{Reply, Request};
 use crate::environment::{Clock, PeerSocket, ProcessHandle, Processes, UsageMeter};
 use crate::event::{ConnectionId, Frame};
 use crate::identity::{Identify, Stranger};
+use crate::notice::Warrant;
 use crate::peer::PeerError;
 use crate::procfs::{ProcessKey, ProcessTable, Stat};
 use crate::shared_memory::{self, Inode};
@@ -336,7 +337,8 @@ impl ProcessHandle for Handle {
         !self.machine.kernel().lives(self.key)
     }
 
-    fn signal(&self, signal: Signal) -> std::io::Result<bool> {
+    fn signal(&self, warrant: &Warrant) -> std::io::Result<bool> {
+        let signal = warrant.signal();
         let mut kernel = self.machine.effect();
         let Some(process) = kernel.processes.get_mut(&self.key).filter(|process| !process.ended) else {
             return Ok(false);
