@@ -21,8 +21,8 @@ use crate::usage_audit::observe::{Observation, Sighting};
 const LOOK_WITHIN: Millis = Millis(2);
 
 impl PoolTask {
-    /// Takes in who is on the cards, and what follows for leases and grants.
-    pub(super) fn saw(&mut self, observation: &Observation) {
+    /// Takes in who is on the cards.
+    pub(super) fn take_in_look(&mut self, observation: &Observation) {
         let mut cards: BTreeMap<&CardUuid, Vec<Present>> =
             observation.seen.iter().map(|card| (card, Vec::new())).collect();
         for sighting in &observation.sightings {
@@ -36,6 +36,10 @@ impl PoolTask {
             self.presence.take_in(card.clone(), observation.began, observation.answers, processes);
         }
         self.presence.forget_old(self.now());
+    }
+
+    /// What follows from a look for leases and grants.
+    pub(super) fn follow_look(&mut self) {
         self.bind_to_where_they_are();
         // Before a lease ends: its room is not for the next while somebody else is seen there.
         self.tell_who_is_on_the_cards();

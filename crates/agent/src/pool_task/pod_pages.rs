@@ -83,9 +83,11 @@ impl PodPages {
         }
     }
 
-    /// Takes back what the process in a slot had counted.
-    pub(super) fn reclaim_slot(&self, pod: &PodId, slot: u32) {
-        if let Some(ledger) = self.ledger(pod) {
+    /// Takes back what a process had counted in its slot; nothing where the slot is another's by now, which a journal that
+    /// lacks its end does not know.
+    pub(super) fn reclaim_slot(&self, pod: &PodId, slot: u32, pid: u32) {
+        let owner = self.slot(pod, slot, Slot::agents_pid).unwrap_or(0);
+        if let Some(ledger) = self.ledger(pod).filter(|_| owner == 0 || owner == pid) {
             ledger.with(|ledger| ledger.reclaim(slot));
         }
     }
@@ -134,7 +136,10 @@ mod tests {
         pages.assign_slot(&pod, 2);
         pages.ledger(&pod).unwrap().with(|ledger| ledger.charge_anyway(2, 4096));
         assert_eq!(pages.slot(&pod, 2, Slot::committed), Some(4096));
-        pages.reclaim_slot(&pod, 2);
+        pages.slot(&pod, 2, |slot| slot.set_agents_pid(7));
+        pages.reclaim_slot(&pod, 2, 6);
+        assert_eq!(pages.slot(&pod, 2, Slot::committed), Some(4096), "it is another's");
+        pages.reclaim_slot(&pod, 2, 7);
         assert_eq!(pages.ledger(&pod).unwrap().with(|ledger| ledger.committed()), Some(0));
     }
 }

@@ -45,7 +45,8 @@ impl PoolTask {
         };
         if let Err(ProgramRefusal(reason, sentence)) = refused {
             self.reports.counters.refusals.inc();
-            if let Some(member) = self.members.get_mut(&key) {
+            // What is said to another of its connections is no answer to its question.
+            if let Some(member) = self.members.get_mut(&key).filter(|member| member.connection == Some(from)) {
                 member.asked = false;
             }
             let sentence = self.readable(&sentence);
@@ -365,7 +366,7 @@ impl PoolTask {
             self.connections.cut(connection);
         }
         if let Some(process) = self.registry.process(key).cloned() {
-            self.pages.reclaim_slot(&process.pod, process.slot);
+            self.pages.reclaim_slot(&process.pod, process.slot, key.pid);
             self.record(Record::ProcessGone { key });
             self.settle(&process.pod);
             self.retire(&process.pod);

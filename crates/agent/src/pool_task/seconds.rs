@@ -63,12 +63,16 @@ impl PoolTask {
 
     /// Tells the pool which cards do not work any more.
     pub(super) fn lose_cards<'a>(&mut self, looks: impl Iterator<Item = &'a Look>) {
-        for look in looks.filter(|look| look.lost) {
-            if self.is_lost(&look.card) != Some(false) {
-                continue;
-            }
-            info!("card {} is lost: its programs are ended, nobody gets it", self.card_name(&look.card));
-            self.apply(&Event::CardLost { card: look.card.clone() });
+        let is_news = |look: &&Look| look.lost && self.is_lost(&look.card) == Some(false);
+        let lost: Vec<CardUuid> = looks.filter(is_news).map(|look| look.card.clone()).collect();
+        if lost.is_empty() {
+            return;
+        }
+        // Nobody is let in on another one before the pool has heard who is there now.
+        self.apply(&Event::CardsUnseen);
+        for card in lost {
+            info!("card {} is lost: its programs are ended, nobody gets it", self.card_name(&card));
+            self.apply(&Event::CardLost { card });
         }
     }
 

@@ -55,10 +55,11 @@ enum Owner {
 impl PoolTask {
     /// NVML has looked at the cards.
     pub(super) fn observed(&mut self, observation: Observation) {
+        self.take_in_look(&observation);
         // A card that is lost looks empty: nobody is let in on it meanwhile. Nor on one that is back, before it is known
         // who is there.
         self.lose_cards(observation.regular.iter().flat_map(|regular| &regular.looks));
-        self.saw(&observation);
+        self.follow_look();
         let Some(Regular { looks, counted }) = observation.regular else { return };
         self.find_cards(looks);
         let (readings, strangers) = self.readings(&observation.sightings, &counted);

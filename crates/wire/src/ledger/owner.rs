@@ -23,6 +23,11 @@ impl Slot {
         self.pid.store(pid, Relaxed);
     }
 
+    /// Who it is by what the agent said; 0 where it did not.
+    pub fn agents_pid(&self) -> u32 {
+        self.agents_pid.load(Relaxed)
+    }
+
     /// The agent says who it is.
     pub fn set_agents_pid(&self, pid: u32) {
         self.agents_pid.store(pid, Relaxed);

@@ -146,6 +146,7 @@ impl World {
         }
         let recovered = recover(&self.machine.kernel(), self.kind, &known)
             .map_err(|refusal| format!("it does not start: {refusal}"))?;
+        self.machine.kernel().disk.drop_damage();
         self.watch_from(recovered.pool.leases().map(|lease| lease.lease).collect());
         (self.met.restarts, self.lives) = (self.met.restarts + 1, self.lives + 1);
         tell!(self, "an agent starts with cards {known:?}");
@@ -155,18 +156,27 @@ impl World {
             Ok(mut agent) => {
                 self.machine.kernel().fuse = None;
                 if kind.in_cluster {
-                    let listed = self.pods.values().filter_map(|pod| pod.object.clone()).collect();
-                    agent.news.push_back(AgentEvent::Pods(PodNews::Listed(listed)));
                     let policy = Some(gpupool_core::pool::Policy::SharePool);
                     agent.news.push_back(AgentEvent::Sharing { policy, qos: None });
                 }
                 self.agent = Some(agent);
+                if kind.in_cluster {
+                    self.list_pods();
+                }
                 self.check()?;
             }
             Err(end) if end.is::<Killed>() => self.agent_has_ended("is killed as it starts"),
             Err(panic) => resume_unwind(panic),
         }
         Ok(())
+    }
+
+    /// The API server says which pods there are.
+    fn list_pods(&mut self) {
+        let listed = self.pods.values().filter_map(|pod| pod.object.clone()).collect();
+        if let Some(agent) = &mut self.agent {
+            agent.news.push_back(AgentEvent::Pods(PodNews::Listed(listed)));
+        }
     }
 
     fn agent_has_ended(&mut self, how: &str) {

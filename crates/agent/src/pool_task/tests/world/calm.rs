@@ -38,6 +38,9 @@ impl World {
         for key in liars {
             self.end(key);
         }
+        if self.kind.in_cluster {
+            self.list_pods();
+        }
         let end = self.machine.kernel().now + LONGEST;
         while !self.is_over() {
             if self.machine.kernel().now > end {

@@ -24,6 +24,12 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// What is damaged is set aside by whoever opens the journal.
+    pub(super) fn drop_damage(&mut self) {
+        let (_, whole) = journal::whole_records::<Record>(&self.content);
+        self.content.truncate(whole);
+    }
+
     /// Writes at the end as far as there is room; says whether it was enough.
     fn write(&mut self, bytes: &[u8]) -> bool {
         let room = match &mut self.sickness {

@@ -59,6 +59,9 @@ impl World {
         }
         let before = self.standing_of_agent();
         self.agent_has_ended(if is_told { "ends as it was told" } else { "is killed" });
+        if random.u8(..12) == 0 {
+            self.damage_the_journal(random);
+        }
         if self.machine.kernel().disk.is_behind {
             self.agent_was_lost();
             return Ok(());
@@ -69,6 +72,25 @@ impl World {
         } else {
             Err(format!("the disk knows\n{known}\nand the agent knew\n{before}"))
         }
+    }
+
+    /// The file is gone, or ends earlier, or has a byte that is another.
+    fn damage_the_journal(&mut self, random: &mut Rng) {
+        let mut kernel = self.machine.kernel();
+        let disk = &mut kernel.disk;
+        if disk.content.is_empty() {
+            return;
+        }
+        let place = random.usize(..disk.content.len());
+        match random.u8(..4) {
+            0 => disk.content.clear(),
+            1 => disk.content.truncate(place),
+            _ => disk.content[place] ^= 1 << random.u8(..8),
+        }
+        disk.is_behind = true;
+        let length = disk.content.len();
+        drop(kernel);
+        tell!(self, "the journal is damaged at byte {place} and has {length}");
     }
 
     /// An agent has ended. Where the disk lacks something that programs were told, what no look can show is lost: those who

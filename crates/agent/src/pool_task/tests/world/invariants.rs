@@ -9,6 +9,7 @@ use super::World;
 use super::agent::{Agent, qos};
 use super::gpus::{uuid, uuid_text};
 use super::kernel::Kernel;
+use super::people::Pod;
 use crate::procfs::ProcessKey;
 use crate::registry::CardUse;
 use crate::usage_audit::TOLERANCE;
@@ -47,7 +48,7 @@ impl World {
         self.leases_in_hand_are_known(agent)?;
         self.ledgers_count_enough(&kernel, agent)?;
         self.nobody_is_granted_beside_others(&kernel, agent)?;
-        the_task_agrees_with_itself(&kernel, agent)?;
+        the_task_agrees_with_itself(&kernel, agent, &self.pods)?;
         let leases: BTreeSet<LeaseId> = agent.task.pool.leases().map(|lease| lease.lease).collect();
         for lease in agent.task.pool.leases().filter(|lease| !self.watch.leases.contains(&lease.lease)) {
             self.met.grants += 1;
@@ -252,7 +253,11 @@ fn right_to(agent: &Agent, pod: Option<&PodId>, card: u32) -> u64 {
     limits.map_or(0, |limits| super::gpus::TOTAL / 100 * u64::from(limits.memory.get()))
 }
 
-fn the_task_agrees_with_itself(kernel: &Kernel, agent: &Agent) -> Result<(), Violation> {
+fn the_task_agrees_with_itself(
+    kernel: &Kernel,
+    agent: &Agent,
+    pods: &BTreeMap<PodId, Pod>,
+) -> Result<(), Violation> {
     let task = &agent.task;
     task.pool.check_invariants().map_err(|violation| violation.to_string())?;
     if task.reports.counters.disagreements.get() > 0 {
@@ -267,6 +272,13 @@ fn the_task_agrees_with_itself(kernel: &Kernel, agent: &Agent) -> Result<(), Vio
     for waiting in task.pool.queue() {
         if task.registry.members_using(waiting.pod, CardUse::Waiting).is_empty() {
             return Err(format!("{} stands in the queue, and nobody of it waits", waiting.pod));
+        }
+    }
+    for view in task.pool.pods() {
+        // One that is gone may leave its name to whoever claims it.
+        let limits = pods.get(view.pod).filter(|pod| !pod.was_stopped).map(|pod| pod.limits);
+        if limits.is_some_and(|limits| limits != view.spec.limits()) {
+            return Err(format!("{} came with {limits:?}, and has {:?}", view.pod, view.spec.limits()));
         }
     }
     let heard_of = |key: &ProcessKey| kernel.lives(*key) || kernel.exits.contains(key);

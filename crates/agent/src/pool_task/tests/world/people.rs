@@ -170,7 +170,8 @@ impl World {
     pub(super) fn people_act(&mut self, random: &mut Rng) {
         let pods: Vec<PodId> = self.pods.keys().cloned().collect();
         let pod = random.choice(pods);
-        match (random.u8(..12), pod) {
+        match (random.u8(..14), pod) {
+            (12..14, Some(pod)) => self.somebody_writes_objects(&pod, random),
             (0..4, _) | (_, None) if self.pods.len() < MOST_PODS => self.make_pod(random),
             (4..10, Some(pod)) => {
                 if self.pods[&pod].is_there(&self.machine.kernel()) {
@@ -202,6 +203,31 @@ impl World {
         if in_cluster {
             self.start_program(&pod, None, random);
         }
+    }
+
+    /// Somebody who may write pods changes what a live one asks for, or makes and deletes an object that claims to be it.
+    fn somebody_writes_objects(&mut self, pod: &PodId, random: &mut Rng) {
+        let Some(mut object) = self.pods[pod].object.clone() else { return };
+        let Some(agent) = &mut self.agent else { return };
+        // Who comes first is who the agent takes for the pod.
+        if agent.task.registry.pod(pod).is_none_or(|entry| entry.stopping) {
+            return;
+        }
+        if let Ok(asks) = &mut object.asks {
+            let whole = Share::new(percent(1), Percent::WHOLE).expect("a share");
+            (asks.core, asks.memory, asks.priority) = (whole, whole, 1000);
+        }
+        let forged = format!("{pod}-forged");
+        let news = match random.u8(..3) {
+            0 => PodNews::Present(object),
+            1 => {
+                object.reference.uid = forged;
+                PodNews::Present(object)
+            }
+            _ => PodNews::Gone { id: pod.clone(), uid: forged },
+        };
+        agent.news.push_front(AgentEvent::Pods(news));
+        tell!(self, "somebody writes what makes {pod} look like another");
     }
 
     /// `gpupool stop`, or the deletion of the object.

@@ -1,6 +1,10 @@
 //! Many seeds, and for one that fails the shortest life that still shows it.
 
+use std::num::NonZero;
 use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use fastrand::Rng;
 
@@ -84,27 +88,53 @@ fn seeds() -> Range<u64> {
     }
 }
 
-#[test]
-fn whatever_happens_nobody_is_let_in_beside_others_and_the_queue_moves() {
+/// All lives of these seeds, on every processor, until one fails: what they met, or the seed and how it failed.
+fn live_all(seeds: &Range<u64>) -> Result<Met, (u64, Violation, Option<u32>)> {
     let all: Vec<u32> = (0..STEPS).collect();
-    let mut met = Met::default();
-    let seeds = seeds();
-    if seeds.end - seeds.start == 1 {
-        let all = match std::env::var("GPUPOOL_WORLD_STEPS") {
-            Ok(steps) => steps.split(", ").map(|step| step.parse().expect("a step")).collect(),
-            Err(_) => all,
-        };
-        let life = live(seeds.start, &all, true);
-        return eprintln!("{}\n{:?}", life.trace, life.outcome);
-    }
-    for seed in seeds {
-        match live(seed, &all, false).outcome {
-            Ok(one) => met.add(&one),
-            Err((violation, last)) => {
-                panic!("seed {seed} fails: {violation}\n{}", report(seed, &violation, last))
+    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let live_some = || {
+        let mut met = Met::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end || failed.load(Ordering::Relaxed) {
+                return Ok(met);
+            }
+            match live(seed, &all, false).outcome {
+                Ok(one) => met.add(&one),
+                Err((violation, last)) => {
+                    failed.store(true, Ordering::Relaxed);
+                    return Err((seed, violation, last));
+                }
             }
         }
+    };
+    std::thread::scope(|scope| {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(live_some)).collect();
+        let mut met = Met::default();
+        for thread in threads {
+            met.add(&thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok(met)
+    })
+}
+
+#[test]
+fn whatever_happens_nobody_is_let_in_beside_others_and_the_queue_moves() {
+    let seeds = seeds();
+    if seeds.end - seeds.start == 1 {
+        let life = live(seeds.start, &(0..STEPS).collect::<Vec<_>>(), true);
+        assert!(life.outcome.is_ok(), "{}\n{:?}", life.trace, life.outcome);
+        return eprintln!("{}", life.trace);
     }
-    eprintln!("{met:?}");
-    assert!(met.is_all(), "{met:?}");
+    let began = Instant::now();
+    match live_all(&seeds) {
+        Ok(met) => {
+            eprintln!("{} lives in {:.1?}: {met:?}", seeds.end - seeds.start, began.elapsed());
+            assert!(met.is_all(), "{met:?}");
+        }
+        Err((seed, violation, last)) => {
+            panic!("seed {seed} fails: {violation}\n{}", report(seed, &violation, last))
+        }
+    }
 }
