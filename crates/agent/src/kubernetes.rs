@@ -12,6 +12,7 @@
 
 mod cdi;
 mod inquiries;
+mod last_known;
 mod node;
 mod outage;
 mod plugin;
@@ -37,6 +38,7 @@ use crate::event::AgentEvent;
 use crate::inquiry::{self, Inquiries};
 use crate::notice::Notice;
 use crate::worker::{NOBODY_LISTENS, Workers};
+use last_known::LastKnown;
 use node::{Known, NodeWatch};
 use pod_watch::SharingPods;
 
@@ -114,7 +116,7 @@ pub(crate) struct Started {
 pub(crate) async fn start(
     settings: Settings,
     node: String,
-    socket: &Path,
+    (socket, journal): (&Path, &Path),
     task: mpsc::Sender<AgentEvent>,
     workers: &Workers,
 ) -> Result<Started, ClusterError> {
@@ -131,9 +133,10 @@ pub(crate) async fn start(
     let mut config = access(settings.kubeconfig.as_deref()).await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     let (notices, to_report) = mpsc::channel(report::QUEUE);
-    let (cards, health) = watch::channel(Vec::new());
+    let last_known = LastKnown::read(journal.with_extension("last-known"));
+    let (cards, health) = watch::channel(last_known.cards());
     let (inquiries, inbox) = inquiry::channel();
-    let tasks = ClusterTasks { settings, node, config, task, health, to_report, inbox };
+    let tasks = ClusterTasks { settings, node, config, task, last_known, health, to_report, inbox };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     workers.start("kubernetes", move || runtime.block_on(tasks.run()))?;
     Ok(Started { notices, cards, inquiries })
@@ -145,6 +148,7 @@ struct ClusterTasks {
     node: String,
     config: Config,
     task: mpsc::Sender<AgentEvent>,
+    last_known: LastKnown,
     health: watch::Receiver<Vec<PoolCard>>,
     to_report: mpsc::Receiver<Notice>,
     inbox: inquiry::Inbox,
@@ -165,6 +169,7 @@ impl ClusterTasks {
             node: self.node,
             client,
             task: self.task,
+            last_known: self.last_known,
             health: self.health,
         };
         parts.spawn(node.run());
@@ -179,16 +184,22 @@ struct NodeTasks {
     node: String,
     client: Client,
     task: mpsc::Sender<AgentEvent>,
+    last_known: LastKnown,
     health: watch::Receiver<Vec<PoolCard>>,
 }
 
 impl NodeTasks {
     async fn run(mut self) {
-        // The pool's task says how the cards are as soon as it has taken up its journal.
+        // Where nothing is kept of an earlier agent, the pool's task says how the cards are as soon as it has taken up its
+        // journal.
         if self.health.wait_for(|cards| !cards.is_empty()).await.is_err() {
             return;
         }
-        let (policy, mut known) = watch::channel(Known::NotYet);
+        let (policy, known) = watch::channel(self.last_known.policy());
+        if let Known::Policy(policy) = self.last_known.policy() {
+            // What held before goes on holding until the API server says otherwise. The task is gone when the agent goes down.
+            let _ = self.task.send(AgentEvent::Sharing { policy, qos: None }).await;
+        }
         let nodes = NodeWatch {
             client: self.client.clone(),
             name: self.node.clone(),
@@ -198,21 +209,23 @@ impl NodeTasks {
             cards: self.health.clone(),
         };
         let mut parts = JoinSet::new();
+        let mut heard = known.clone();
         parts.spawn(nodes.follow());
-        // Who may be in the pool depends on the policy: pods come after it.
-        if known.wait_for(|known| *known != Known::NotYet).await.is_ok() {
-            let seen = SharingPods::default();
-            let context = plugin::PluginContext {
-                kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
-                client: self.client.clone(),
-                node: self.node.clone(),
-                seen: seen.clone(),
-                policy: known,
-                cards: self.health,
-                task: self.task.clone(),
-                driver_device: self.settings.driver_device,
-            };
-            plugin::serve(&context, self.settings.whole_cards, &mut parts);
+        parts.spawn(self.last_known.keep(known.clone(), self.health.clone()));
+        let seen = SharingPods::default();
+        let context = plugin::PluginContext {
+            kubelet: plugin::Kubelet::at(self.settings.kubelet_directory),
+            client: self.client.clone(),
+            node: self.node.clone(),
+            seen: seen.clone(),
+            policy: known,
+            cards: self.health,
+            task: self.task.clone(),
+            driver_device: self.settings.driver_device,
+        };
+        plugin::serve(&context, self.settings.whole_cards, &mut parts);
+        // Who may be in the pool depends on the policy: pods come after the API server's word on it.
+        if heard.changed().await.is_ok() {
             parts.spawn(pod_watch::follow(self.client, self.node, seen, self.task));
         }
         until_one_ends(parts).await;

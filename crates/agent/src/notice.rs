@@ -7,7 +7,7 @@ use gpupool_core::pool::{self, CardUuid, Millis, TerminationReason};
 use gpupool_core::sharing::names;
 use rustix::process::Signal;
 
-use crate::pod::{PodRef, Rejection};
+use crate::pod::{Maker, PodRef, Rejection};
 
 /// Why a pod's processes are ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +101,13 @@ pub(crate) enum Notice {
         reason: &'static str,
         /// What it says.
         sentence: String,
+    },
+    /// The kubelet has turned a pod away for good, because nobody had registered a card that works.
+    NotAdmitted {
+        /// Which.
+        pod: PodRef,
+        /// Who makes it anew.
+        maker: Maker,
     },
     /// A pod that was turned away has got its place.
     Admitted {

@@ -103,6 +103,17 @@ impl Rejection {
     }
 }
 
+/// Who makes a pod anew that the kubelet has turned away for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// Nobody but its owner.
+    Nobody,
+    /// This controller, by kind and name, and under another name.
+    Controller(String),
+    /// The kubelet itself: it is a static pod.
+    Kubelet,
+}
+
 /// What the API server says about this node's pods.
 #[derive(Debug)]
 pub(crate) enum PodNews {
@@ -117,4 +128,11 @@ pub(crate) enum PodNews {
     },
     /// These are there, and no others.
     Listed(Vec<PodOnNode>),
+    /// The kubelet has turned it away for good, because nobody had registered a card that works.
+    NotAdmitted {
+        /// The object.
+        pod: PodRef,
+        /// Who makes it anew.
+        maker: Maker,
+    },
 }

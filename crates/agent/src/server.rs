@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpupool_core::pool::{Config, Policy, Pool, Qos};
 use rustix::process::{Resource, Rlimit};
@@ -54,6 +54,10 @@ const ARRIVING: usize = 32;
 
 /// On a cluster's node without NVIDIA's driver: when it is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// On such a node: for so long the cards of before go on being advertised. After a boot NVIDIA's driver may take minutes,
+/// and a pod whose container can't be made yet is tried again, while one that the kubelet turns away is not.
+const ADVERTISED_WITHOUT_DRIVER: Duration = Duration::from_mins(10);
 
 /// Descriptors that are not for connections: journal, locks, signals, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -162,7 +166,8 @@ impl Settings {
     ) -> Result<Option<(Cluster, Inquiries)>, AgentError> {
         #[cfg(feature = "kubernetes")]
         if let Some(kubernetes) = self.kubernetes.clone() {
-            let started = kubernetes::start(kubernetes, self.node.clone(), socket, inbox, workers).await?;
+            let places = (socket, self.journal.as_path());
+            let started = kubernetes::start(kubernetes, self.node.clone(), places, inbox, workers).await?;
             return Ok(Some((Cluster::new(started.notices, started.cards), started.inquiries)));
         }
         let _ = (socket, inbox, workers);
@@ -228,15 +233,17 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     let _socket_lock = settings.lock_socket(&socket)?;
     let _journal_lock = Lock::claim(&settings.journal)?;
     let most_connections = raise_descriptor_limit();
-    let probe = find_cards(&settings).await?;
+    let (inbox, inputs) = mpsc::channel(INBOX);
+    let (workers, fallen) = Workers::new();
+    // First of all: the kubelet does not wait for the cards.
+    let (cluster, inquiries) = settings.start_cluster(&socket, inbox.clone(), &workers).await?.unzip();
+    let probe = find_cards(&settings, cluster.as_ref()).await?;
     let (watch, indices) = Watch::open(&settings.source.nvml_library(), &probe)?;
     let cards = Cards::new(&probe, &indices)?;
     let boot = Proc::default().boot_id().map_err(system("read the boot's id"))?;
     let (journal, recovered) = open_journal(&settings, &cards, &boot)?;
     let setting = settings.of_task(boot, most_connections);
-    let (inbox, inputs) = mpsc::channel(INBOX);
     let (exits, ended) = mpsc::unbounded_channel();
-    let (workers, fallen) = Workers::new();
     let ledgers = Ledgers::default();
     let (looks, requests) = LookRequests::new();
     let meter = start_looking(&settings, &workers, Observer::new(watch, ledgers.clone()), requests, &inbox)
@@ -244,7 +251,6 @@ pub async fn serve(settings: Settings) -> Result<(), AgentError> {
     serve_metrics(&settings, &workers, &inbox).await?;
     let stop = stop_signals().map_err(system("handle signals"))?;
     announce(&settings, &cards);
-    let (cluster, inquiries) = settings.start_cluster(&socket, inbox.clone(), &workers).await?.unzip();
     let qos = match &cluster {
         // What held before goes on holding until the API server says otherwise.
         Some(_) => {
@@ -330,8 +336,8 @@ fn environment(
 }
 
 /// The machine's cards. On a cluster's node their driver may be installed after the agent, or never.
-async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
-    let mut complained = false;
+async fn find_cards(settings: &Settings, cluster: Option<&Cluster>) -> Result<Probe, CardsError> {
+    let (mut complained, since) = (false, Instant::now());
     let probe = loop {
         match cards::probe(&settings.source) {
             Ok(probe) => break probe,
@@ -340,6 +346,9 @@ async fn find_cards(settings: &Settings) -> Result<Probe, CardsError> {
                 warn!("{failure} The agent looks again every {} seconds", LOOK_AGAIN.as_secs());
             }
             Err(_) => {}
+        }
+        if let Some(cluster) = cluster.filter(|_| since.elapsed() > ADVERTISED_WITHOUT_DRIVER) {
+            cluster.advertise_nothing();
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     };

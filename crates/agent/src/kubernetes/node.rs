@@ -58,7 +58,7 @@ pub(super) struct NodeWatch {
     pub(super) name: String,
     pub(super) terms: Terms,
     pub(super) task: mpsc::Sender<AgentEvent>,
-    /// Told the policy in force as soon as it is known.
+    /// Told the policy in force as soon as the API server says it, and whenever it changes.
     pub(super) policy: watch::Sender<Known>,
     /// The pool's cards, to be written on the node.
     pub(super) cards: watch::Receiver<Vec<PoolCard>>,
@@ -77,7 +77,7 @@ struct LastSeen {
 /// The policy in force, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// The API server has not answered yet.
+    /// The API server has not answered yet, and nothing is kept of an earlier agent.
     NotYet,
     /// This; `None`: cards are not shared.
     Policy(Option<pool::Policy>),

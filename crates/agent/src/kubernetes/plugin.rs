@@ -33,8 +33,10 @@ use super::node::Known;
 use super::pod_watch::SharingPods;
 use crate::event::AgentEvent;
 
-/// How often the kubelet's socket and our own are looked at, and a registration that failed is tried again.
-const PERIOD: Duration = Duration::from_secs(1);
+/// How often the kubelet's socket and our own are looked at, and a registration that failed is tried again. A kubelet
+/// that has started admits the node's pods a moment after it has made its socket, and turns those away for good whose
+/// resources nobody has registered by then.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// How long a plugin that retires still says that it has nothing.
 const FAREWELL: Duration = Duration::from_secs(5);

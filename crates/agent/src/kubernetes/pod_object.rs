@@ -4,17 +4,22 @@
 
 use gpupool_core::pool::{CardUuid, PodId, Policy};
 use gpupool_core::sharing;
-use gpupool_core::sharing::names::{ACCEPTED_CONDITION, MIRROR_ANNOTATION};
+use gpupool_core::sharing::names::{ACCEPTED_CONDITION, CORE_RESOURCE, MEMORY_RESOURCE, MIRROR_ANNOTATION};
 use gpupool_k8s::pod;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::pod::{Asks, PodNews, PodOnNode, PodRef, Rejection, cluster_pod_id, static_pod_hash};
+use crate::pod::{Asks, Maker, PodNews, PodOnNode, PodRef, Rejection, cluster_pod_id, static_pod_hash};
+
+/// The kubelet's reason for a pod that it turns away when devices cannot be had. Such a pod is not tried again.
+const NOT_ADMITTED: &str = "UnexpectedAdmissionError";
+
+/// What it says in the message where no plugin had registered a device that works.
+const NOT_REGISTERED: [&str; 2] = ["no healthy devices present", "unregistered device"];
 
 impl PodOnNode {
     /// The object, if it is one of this node, asks for a share and has not finished.
     pub(super) fn read(pod: &Pod, node: &str) -> Option<Self> {
-        let meta = &pod.metadata;
         let wanted = pod::sharing(pod);
         if !wanted.shares() || pod::has_finished(pod) {
             return None;
@@ -23,11 +28,7 @@ impl PodOnNode {
         let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
         Some(Self {
             id: id_of(pod, node)?,
-            reference: PodRef {
-                namespace: meta.namespace.clone()?,
-                name: meta.name.clone()?,
-                uid: meta.uid.clone()?,
-            },
+            reference: reference(pod)?,
             asks: asks(&wanted, priority, card.clone()),
             turned_away: is_turned_away(pod),
             card,
@@ -38,6 +39,36 @@ impl PodOnNode {
 /// The news that a pod of this node is not there any more, or asks for nothing.
 pub(super) fn gone(pod: &Pod, node: &str) -> Option<PodNews> {
     Some(PodNews::Gone { id: id_of(pod, node)?, uid: pod.metadata.uid.clone()? })
+}
+
+/// The news that the kubelet of this node has turned the pod away, because at that moment no card that works was registered.
+pub(super) fn not_admitted(pod: &Pod, node: &str) -> Option<PodNews> {
+    let status = pod.status.as_ref()?;
+    let message = status.message.as_deref()?;
+    let is_ours = [CORE_RESOURCE, MEMORY_RESOURCE].iter().any(|resource| message.contains(resource));
+    let is_why = NOT_REGISTERED.iter().any(|words| message.contains(words));
+    if !(status.reason.as_deref() == Some(NOT_ADMITTED) && is_ours && is_why) {
+        return None;
+    }
+    id_of(pod, node)?;
+    Some(PodNews::NotAdmitted { pod: reference(pod)?, maker: maker(pod, node) })
+}
+
+/// Who makes the pod anew.
+fn maker(pod: &Pod, node: &str) -> Maker {
+    if mirrored(pod, node).is_some() {
+        return Maker::Kubelet;
+    }
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    controller.map_or(Maker::Nobody, |owner| Maker::Controller(format!("{} {}", owner.kind, owner.name)))
+}
+
+/// Which object it is.
+fn reference(pod: &Pod) -> Option<PodRef> {
+    let meta = &pod.metadata;
+    let (namespace, name, uid) = (meta.namespace.clone()?, meta.name.clone()?, meta.uid.clone()?);
+    Some(PodRef { namespace, name, uid })
 }
 
 /// What the pod's cgroup is called after: its UID, which the API server gave it, or the static pod that it mirrors.
@@ -138,5 +169,41 @@ mod tests {
         for uid in ["", "e", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f\n"] {
             assert_eq!(pod(uid, NODE), None, "{uid}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_the_kubelet_turned_away_for_want_of_a_registered_card_is_told_by_whom_it_is_made_anew() {
+        const MESSAGE: &str = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate \
+                               unhealthy devices alibabacloud.com/gpu-core.percentage, which is unexpected";
+        let maker = |reason: &str, message: &str, owners: Value| {
+            let pod = json!({
+                "metadata": {"uid": UID, "namespace": "team", "name": "train", "ownerReferences": owners},
+                "spec": {"nodeName": NODE, "containers": []},
+                "status": {"phase": "Failed", "reason": reason, "message": message},
+            });
+            match not_admitted(&serde_json::from_value(pod).unwrap(), NODE) {
+                Some(PodNews::NotAdmitted { pod, maker }) => {
+                    assert_eq!(pod.to_string(), "team/train");
+                    Some(maker)
+                }
+                other => {
+                    assert!(other.is_none(), "{other:?}");
+                    None
+                }
+            }
+        };
+        let set = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "2", "controller": true}]);
+        assert_eq!(maker(NOT_ADMITTED, MESSAGE, json!([])), Some(Maker::Nobody));
+        assert_eq!(maker(NOT_ADMITTED, MESSAGE, set), Some(Maker::Controller("ReplicaSet s".to_owned())));
+        let unregistered = "cannot allocate unregistered device alibabacloud.com/gpu-memory.percentage";
+        assert_eq!(maker(NOT_ADMITTED, unregistered, json!([])), Some(Maker::Nobody));
+        // Others' devices, and other reasons, are not ours to explain.
+        assert_eq!(
+            maker(NOT_ADMITTED, &MESSAGE.replace("alibabacloud.com/gpu-core.percentage", "a/b"), json!([])),
+            None
+        );
+        assert_eq!(maker("OutOfcpu", MESSAGE, json!([])), None);
+        let too_many = "requested number of devices unavailable for alibabacloud.com/gpu-core.percentage";
+        assert_eq!(maker(NOT_ADMITTED, too_many, json!([])), None);
     }
 }

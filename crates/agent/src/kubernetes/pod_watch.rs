@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 
 use super::outage::Outage;
-use super::pod_object::gone;
+use super::pod_object::{gone, not_admitted};
 use crate::event::AgentEvent;
 use crate::pod::{PodNews, PodOnNode};
 
@@ -56,6 +56,12 @@ pub(super) async fn follow(client: Client, node: String, seen: SharingPods, task
         let news = match event {
             Ok(event) => {
                 outage.is_over();
+                if let Event::Apply(pod) | Event::InitApply(pod) = &event
+                    && let Some(news) = not_admitted(pod, &node)
+                    && task.send(AgentEvent::Pods(news)).await.is_err()
+                {
+                    return;
+                }
                 news(event, &node, &mut listed, &seen)
             }
             Err(failure) => {

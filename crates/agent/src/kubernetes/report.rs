@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gpupool_core::pool::TerminationReason;
 use gpupool_core::sharing::names::{
-    ACCEPTED_CONDITION, EVENT_SOURCE, IDLE_RELEASE, KILL_CONDITION, KILLED, PREEMPT, PREEMPTED,
+    ACCEPTED_CONDITION, EVENT_SOURCE, IDLE_RELEASE, KILL_CONDITION, KILLED, NOT_ADMITTED, PREEMPT, PREEMPTED,
     RECLAIM_CONDITION, REFUSED, TERMINATION_CONDITION,
 };
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
@@ -105,6 +105,13 @@ impl Stamp<'_> {
                 event: Some(self.event(&pod, REFUSED, why.sentence, number)),
                 pod,
             }],
+            Notice::NotAdmitted { pod, maker } => {
+                let sentence = wording::not_admitted(&pod, &maker);
+                // Named after the pod: it is told once, however often the object is seen.
+                let event =
+                    self.event(&pod, NOT_ADMITTED, sentence, u128::from(crc32fast::hash(pod.uid.as_bytes())));
+                vec![Report { condition: None, event: Some(event), pod }]
+            }
             Notice::Admitted { pod } => {
                 let sentence = "the pod has its place in the node's pool.";
                 let condition = self.condition(ACCEPTED_CONDITION, "True", "Accepted", sentence);

@@ -47,6 +47,11 @@ impl Cluster {
         Self { notices, cards, policy: None, outside: BTreeMap::new() }
     }
 
+    /// There may be no cards any more.
+    pub(crate) fn advertise_nothing(&self) {
+        self.cards.send_replace(Vec::new());
+    }
+
     /// Hands a notice over, and waits for nobody. The other end takes in at once whatever comes, as long as it lives.
     pub(super) fn tell(&self, notice: Notice) {
         if let Err(TrySendError::Full(notice)) = self.notices.try_send(notice) {
@@ -64,6 +69,9 @@ impl PoolTask {
             }
             PodNews::Gone { id, uid } => self.gone(&id, &uid),
             PodNews::Listed(pods) => self.listed(pods),
+            PodNews::NotAdmitted { pod, maker } => {
+                self.outbox.tell(Effect::Notice(Notice::NotAdmitted { pod, maker }));
+            }
         }
         self.settle_policy();
     }

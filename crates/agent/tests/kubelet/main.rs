@@ -14,4 +14,5 @@
 mod fixed;
 mod forged;
 mod pool;
+mod reboot;
 mod scene;

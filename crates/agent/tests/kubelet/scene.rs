@@ -62,8 +62,41 @@ impl Scene {
     }
 
     pub(crate) fn start_agent(&mut self) {
-        self.agent = agent(&self.cluster, &self.dist);
+        self.launch_agent();
         self.until("the agent to answer", || self.try_status().is_some());
+    }
+
+    /// Cuts the node's power and lets it start again, without kubelet and agent.
+    pub(crate) fn reboot(&mut self) {
+        self.cluster.reboot(NODE).unwrap();
+        self.agent.wait().unwrap();
+    }
+
+    pub(crate) fn start_kubelet(&mut self) {
+        self.cluster.start_again(&format!("kubelet@{NODE}")).unwrap();
+    }
+
+    /// Starts the agent, whatever becomes of it.
+    pub(crate) fn launch_agent(&mut self) {
+        self.agent = agent(&self.cluster, &self.dist);
+    }
+
+    /// How often a resource was registered with the kubelet so far.
+    pub(crate) fn registrations(&self) -> usize {
+        self.log().matches("percentage is registered with the kubelet").count()
+    }
+
+    /// What an Event of a pod with this reason says, once there is one.
+    pub(crate) fn told(&self, pod: &str, reason: &str) -> String {
+        let selector = format!("involvedObject.name={pod},reason={reason}");
+        let list = || -> Value {
+            let events = ["get", "events", "--field-selector", &selector, "-o", "json"];
+            serde_json::from_str(&self.cluster.kubectl(events).unwrap()).unwrap()
+        };
+        self.until(&format!("{pod} to be told {reason}"), || !list()["items"].as_array().unwrap().is_empty());
+        let events = list()["items"].as_array().unwrap().clone();
+        assert_eq!(events.len(), 1, "{events:#?}");
+        events[0]["message"].as_str().unwrap().to_owned()
     }
 
     /// The agent's journal.
@@ -173,7 +206,7 @@ impl Scene {
         self.try_status().expect("the agent to answer")
     }
 
-    fn try_status(&self) -> Option<Status> {
+    pub(crate) fn try_status(&self) -> Option<Status> {
         let mut command = Command::new(self.dist.join("bin/gpupool"));
         command.args(["status", "--output", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
@@ -186,6 +219,15 @@ impl Scene {
         let object = self.object("pod", pod);
         let conditions = object["status"]["conditions"].as_array()?;
         conditions.iter().find(|condition| condition["type"] == type_).cloned()
+    }
+
+    /// Waits until something holds of which no API server is asked.
+    pub(crate) fn until_without_cluster(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "waited in vain for {what}\nagent:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Waits until something holds.

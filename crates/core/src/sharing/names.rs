@@ -57,6 +57,8 @@ pub const PREEMPT: &str = "GPUSharePreempt";
 pub const ACCEPTED_CONDITION: &str = "GPUShareAccepted";
 /// Reason of an Event, on such a pod.
 pub const REFUSED: &str = "GPUShareRefused";
+/// Reason of an Event, on a pod that its kubelet has turned away for good because no card that works was registered.
+pub const NOT_ADMITTED: &str = "GPUShareNotAdmitted";
 /// Reason of an Event, on a pod that takes device memory which its ledger does not count.
 pub const UNACCOUNTED: &str = "GPUShareUnaccountedMemory";
 /// Reason of an Event, on a pod with a GPU process that nothing holds to the pod's limits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpupool_core::pool::{Millis, TerminationReason};
 
 use crate::notice::{Cause, Termination};
-use crate::pod::PodRef;
+use crate::pod::{Maker, PodRef};
 
 /// Why the pod's GPU programs are told to go. `fixed`: the pod can't have another card.
 pub(super) fn cause(termination: &Termination, beneficiary: Option<&PodRef>, fixed: bool) -> String {
@@ -38,6 +38,26 @@ pub(super) fn killed(grace: Millis, why: &str) -> String {
     format!("GPU programs of the pod did not end within {seconds} s of SIGTERM and are killed. {why}")
 }
 
+/// The kubelet has turned the pod away, and what its owner has to do.
+pub(super) fn not_admitted(pod: &PodRef, maker: &Maker) -> String {
+    let next = match maker {
+        Maker::Nobody => format!(
+            "Nobody makes it anew: kubectl delete pod {} -n {}, and create it again from its manifest.",
+            pod.name, pod.namespace
+        ),
+        Maker::Controller(controller) => {
+            format!("{controller} makes another in its place, and this one may be deleted.")
+        }
+        Maker::Kubelet => {
+            "It is a static pod: move its manifest out of the kubelet's folder and back.".to_owned()
+        }
+    };
+    format!(
+        "The kubelet turned the pod away because gpupool had registered no card that works: node or kubelet had just \
+         started, or all cards are lost. A pod that was turned away is never started again. {next}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use gpupool_core::pool::Timestamp;
@@ -55,6 +75,15 @@ mod tests {
         assert!(sentence.starts_with("GPU GPU-1 does not work any more"), "{sentence}");
         assert!(sentence.ends_with("Started again, they wait for a card that works."), "{sentence}");
         assert!(cause(&lost, None, true).ends_with("create it again to have another."));
+    }
+
+    #[test]
+    fn what_to_do_about_a_pod_that_was_turned_away_depends_on_who_makes_it_anew() {
+        let pod = PodRef { namespace: "team".into(), name: "train".into(), uid: "1".into() };
+        let said = |maker| not_admitted(&pod, &maker);
+        assert!(said(Maker::Nobody).contains("kubectl delete pod train -n team, and create it again"));
+        assert!(said(Maker::Controller("ReplicaSet a".into())).contains("ReplicaSet a makes another"));
+        assert!(said(Maker::Kubelet).contains("move its manifest"));
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(super) struct Agent {
     /// The cards that it found when it started.
     pub(super) known: Vec<u32>,
     notices: mpsc::Receiver<Notice>,
-    /// Pods of the cluster of which it was told that they make room for others.
+    /// Pods of the cluster whose owners were told that their programs are ended.
     pub(super) announced: BTreeSet<String>,
     pub(super) news: VecDeque<AgentEvent>,
     /// What the last look showed it: process, card, bytes.
@@ -299,8 +299,11 @@ impl Agent {
     /// Hears what the owners of pods are told.
     pub(super) fn hear_notices(&mut self) {
         while let Ok(notice) = self.notices.try_recv() {
-            if let Notice::Preempted { victim, .. } = notice {
-                self.announced.insert(victim.uid);
+            match notice {
+                Notice::Preempted { victim: pod, .. } | Notice::Ended { pod, .. } => {
+                    self.announced.insert(pod.uid);
+                }
+                _ => {}
             }
         }
     }

@@ -227,17 +227,18 @@ impl World {
                     let card = agent.card_index(lease.card);
                     (card == u32::MAX || self.watch.ever_lost.contains(&card), "its card is lost")
                 }
-                TerminationReason::Preempted { .. } => {
-                    (held >= qos().pod_max_duration.0 && is_announced, "pre-empted")
-                }
+                TerminationReason::Preempted { .. } => (held >= qos().pod_max_duration.0, "pre-empted"),
                 TerminationReason::IdleRelease { by } => {
                     (held >= 30_000 && self.pods.contains_key(by), "idle")
                 }
             };
-            return if is_true {
+            return if is_true && is_announced {
                 Ok(Some(why))
             } else {
-                Err(format!("{pod} was told to terminate: {}, which is not true", ending.why))
+                Err(format!(
+                    "{pod} was told to terminate: {}, which is not true, or its owner was not told",
+                    ending.why
+                ))
             };
         }
         let is_forgotten = self.programs.values().any(|program| program.pod == *pod && program.was_forgotten);
