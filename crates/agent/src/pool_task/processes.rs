@@ -46,7 +46,8 @@ impl PoolTask {
         if let Err(ProgramRefusal(reason, sentence)) = refused {
             self.reports.counters.refusals.inc();
             // What is said to another of its connections is no answer to its question.
-            if let Some(member) = self.members.get_mut(&key).filter(|member| member.connection == Some(from)) {
+            if let Some(member) = self.members.get_mut(&key).filter(|member| member.connection == Some(from))
+            {
                 member.asked = false;
             }
             let sentence = self.readable(&sentence);

@@ -26,7 +26,7 @@ pub(super) struct Disk {
 impl Disk {
     /// What is damaged is set aside by whoever opens the journal.
     pub(super) fn drop_damage(&mut self) {
-        let (_, whole) = journal::whole_records::<Record>(&self.content);
+        let whole = journal::read::<Record>(&self.content).whole;
         self.content.truncate(whole);
     }
 
