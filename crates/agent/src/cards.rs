@@ -3,6 +3,7 @@
 //! The driver is asked once, by a short-lived child (`gpupool probe-cards`): `cuInit` in the agent itself would leave
 //! threads and a claim on the driver behind. NVML is asked every second, by [`watch`].
 
+mod context_figures;
 mod probe;
 pub mod watch;
 
@@ -17,6 +18,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::shared_memory;
 
+pub use context_figures::ContextFigures;
 pub use probe::{Probe, ProbedCard, format_uuid, parse_uuid, probe};
 
 /// What a context is charged until it can be measured, in bytes, where the probe could not measure one.
@@ -80,6 +82,16 @@ pub enum CardsError {
         library: PathBuf,
         /// What the child said.
         why: String,
+    },
+    /// The driver does not answer.
+    #[error(
+        "the CUDA driver {library} has not answered for {seconds} seconds: a card may be stuck; the kernel's log says more"
+    )]
+    Stuck {
+        /// Its library.
+        library: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
     },
     /// The child's answer can't be read.
     #[error("the probe's answer cannot be read: {0}")]

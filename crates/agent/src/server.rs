@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use crate::admin_api::policy_name;
 use crate::cards::watch::Watch;
-use crate::cards::{self, Cards, CardsError, Probe, Source};
+use crate::cards::{self, Cards, CardsError, ContextFigures, Probe, Source};
 use crate::clock::BootClock;
 use crate::core_limit::meter::Meter;
 use crate::environment::Environment;
@@ -338,8 +338,9 @@ fn environment(
 /// The machine's cards. On a cluster's node their driver may be installed after the agent, or never.
 async fn find_cards(settings: &Settings, cluster: Option<&Cluster>) -> Result<Probe, CardsError> {
     let (mut complained, since) = (false, Instant::now());
+    let mut figures = ContextFigures::read(&settings.journal.with_extension("contexts"));
     let probe = loop {
-        match cards::probe(&settings.source) {
+        match cards::probe(&settings.source, &mut figures) {
             Ok(probe) => break probe,
             Err(failure) if !settings.in_cluster() => return Err(failure),
             Err(failure) if !std::mem::replace(&mut complained, true) => {

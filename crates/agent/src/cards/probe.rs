@@ -1,18 +1,24 @@
 //! What the CUDA driver says, as the child prints it and the agent reads it.
 
 use std::fmt::Write as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use gpupool_wire::cards as wire;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{CardsError, Source};
+use super::{CardsError, ContextFigures, Source};
 
 /// The driver's words about all cards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// `cuDriverGetVersion`: 13050 for 13.5.
     pub driver_version: i32,
+    /// The driver's own version, as NVML names it: 570.86.15. `None` where that could not be had.
+    #[serde(default)]
+    pub driver: Option<String>,
     /// The cards in the driver's order, by PCI bus.
     pub cards: Vec<ProbedCard>,
 }
@@ -62,28 +68,63 @@ impl ProbedCard {
     }
 }
 
-/// Asks the driver, in a child.
-pub fn probe(source: &Source) -> Result<Probe, CardsError> {
+/// How long a driver may take to answer for all cards. One that nobody keeps awake starts each of them.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Asks the driver, in a child. What a context takes is measured where `figures` do not know it, and kept there.
+pub fn probe(source: &Source, figures: &mut ContextFigures) -> Result<Probe, CardsError> {
     let library = source.driver_library();
-    let output = Command::new(&source.prober)
+    let known: Vec<&str> = figures.cards().collect();
+    let mut command = Command::new(&source.prober);
+    command
         .arg("probe-cards")
         .args(["--driver".as_ref(), library.as_os_str()])
         .args(["--nvml".as_ref(), source.nvml_library().as_os_str()])
+        .args(["--measured-with", figures.driver(), "--measured", &known.join(",")])
         // The child must see every card, in an order that does not depend on who asks, and not be a GPU program
         // of ours itself.
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         .env_remove("CUDA_VISIBLE_DEVICES")
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = output_within(&mut command, PATIENCE)
         .map_err(|failure| CardsError::Child { program: source.prober.clone(), source: failure })?;
+    let Some(output) = output else {
+        return Err(CardsError::Stuck { library, seconds: PATIENCE.as_secs() });
+    };
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
         let why = words.trim().trim_start_matches("gpupool: ").trim_end_matches('.');
         let why = if why.is_empty() { output.status.to_string() } else { why.to_owned() };
         return Err(CardsError::PoolTask { library, why });
     }
-    serde_json::from_slice(&output.stdout).map_err(|failure| CardsError::Answer(failure.to_string()))
+    let mut probe: Probe =
+        serde_json::from_slice(&output.stdout).map_err(|failure| CardsError::Answer(failure.to_string()))?;
+    if let Some(driver) = &probe.driver {
+        let cards = probe.cards.iter_mut();
+        figures.complete(driver, cards.map(|card| (card.uuid.as_str(), &mut card.context_bytes)));
+    }
+    Ok(probe)
+}
+
+/// What the command says in that time; nothing when it takes longer. Then it is killed, and nobody waits for its end: a
+/// process inside a stuck driver may have none.
+fn output_within(command: &mut Command, patience: Duration) -> std::io::Result<Option<Output>> {
+    let child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more where it took too long.
+        let _ = ended.send(child.wait_with_output());
+    });
+    if let Ok(output) = end.recv_timeout(patience) {
+        return output.map(Some);
+    }
+    // The thread has not waited for it yet, so it is still that process.
+    let _ = kill_process(pid, Signal::KILL);
+    Ok(None)
 }
 
 /// Writes a UUID's 16 bytes as NVML does.
@@ -148,5 +189,18 @@ mod tests {
         let wire = card.on_the_wire([1; 16], 2);
         assert_eq!((wire.name(), wire.nvml_index, wire.attribute(16)), ("a model", 2, Some(108)));
         assert_eq!(wire.attribute(17), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_in_time_is_killed_and_not_waited_for() {
+        let sleeping = |seconds: &str| {
+            let mut command = Command::new("sleep");
+            command.arg(seconds).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        };
+        assert!(output_within(&mut sleeping("0"), Duration::from_mins(1)).unwrap().is_some());
+        let began = std::time::Instant::now();
+        assert!(output_within(&mut sleeping("1000"), Duration::from_millis(10)).unwrap().is_none());
+        assert!(began.elapsed() < Duration::from_mins(1));
     }
 }

@@ -1,6 +1,6 @@
 //! What NVML says about the cards. A thread of the agent's asks once a second.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -140,6 +140,19 @@ pub fn context_memory(library: &Path, card: &str, pid: u32) -> Option<u64> {
         UsedGpuMemory::Used(bytes) if bytes > 0 => Some(bytes),
         _ => None,
     }
+}
+
+/// The driver's version as NVML names it, and the cards on which somebody computes.
+pub fn driver_and_busy_cards(library: &Path) -> Option<(String, BTreeSet<String>)> {
+    let nvml = Nvml::builder().lib_path(library.as_os_str()).init().ok()?;
+    let mut busy = BTreeSet::new();
+    for index in 0..nvml.device_count().ok()? {
+        let card = nvml.device_by_index(index).ok()?;
+        if !card.running_compute_processes().ok()?.is_empty() {
+            busy.insert(card.uuid().ok()?);
+        }
+    }
+    Some((nvml.sys_driver_version().ok()?, busy))
 }
 
 /// A card that is gone, as opposed to a question that NVML could not answer this time.

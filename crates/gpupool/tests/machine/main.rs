@@ -18,6 +18,7 @@ mod ends;
 mod held;
 mod hostile;
 mod lost_journal;
+mod measured;
 mod preload;
 mod run;
 mod status;

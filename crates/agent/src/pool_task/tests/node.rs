@@ -290,5 +290,6 @@ fn cards() -> Cards {
         attributes: Vec::new(),
         context_bytes: Some(256 << 20),
     };
-    Cards::new(&Probe { driver_version: 13_000, cards: vec![card(0), card(1)] }, &[0, 1]).expect("a table")
+    Cards::new(&Probe { driver_version: 13_000, driver: None, cards: vec![card(0), card(1)] }, &[0, 1])
+        .expect("a table")
 }

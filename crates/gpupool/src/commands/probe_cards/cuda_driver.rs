@@ -27,8 +27,12 @@ struct CudaDriver {
     library: Library,
 }
 
-/// Opens the driver and asks it about every card.
-pub(super) fn probe(driver: &Path, nvml: &Path) -> anyhow::Result<Probe> {
+/// Opens the driver and asks it about every card, and measures a context on those that `may_be_measured`.
+pub(super) fn probe(
+    driver: &Path,
+    nvml: &Path,
+    may_be_measured: impl Fn(&str) -> bool,
+) -> anyhow::Result<Probe> {
     let driver = CudaDriver::open(driver)?;
     let mut driver_version = 0;
     // SAFETY: the documented signature of the function of that name, and a live place for its answer.
@@ -37,9 +41,9 @@ pub(super) fn probe(driver: &Path, nvml: &Path) -> anyhow::Result<Probe> {
             driver.function(c"cuDriverGetVersion")?;
         driver.check("cuDriverGetVersion", get(&raw mut driver_version))?;
     }
-    let cards =
-        (0..driver.count()?).map(|ordinal| driver.card(ordinal, nvml)).collect::<anyhow::Result<_>>()?;
-    Ok(Probe { driver_version, cards })
+    let card = |ordinal| driver.card(ordinal, nvml, &may_be_measured);
+    let cards = (0..driver.count()?).map(card).collect::<anyhow::Result<_>>()?;
+    Ok(Probe { driver_version, driver: None, cards })
 }
 
 impl CudaDriver {
@@ -98,7 +102,12 @@ impl CudaDriver {
         Ok(count)
     }
 
-    fn card(&self, ordinal: c_int, nvml: &Path) -> anyhow::Result<ProbedCard> {
+    fn card(
+        &self,
+        ordinal: c_int,
+        nvml: &Path,
+        may_be_measured: &dyn Fn(&str) -> bool,
+    ) -> anyhow::Result<ProbedCard> {
         let mut device: Device = 0;
         let mut uuid = [0_u8; 16];
         let mut total_memory = 0_usize;
@@ -126,6 +135,7 @@ impl CudaDriver {
             attributes.iter().find(|(found, _)| *found == wanted).map_or(0, |(_, value)| *value)
         };
         let pci = |number| u32::try_from(find(number)).unwrap_or(0);
+        let measured = if may_be_measured(&uuid) { self.context_bytes(device, &uuid, nvml)? } else { None };
         Ok(ProbedCard {
             name: CStr::from_bytes_until_nul(&name)?.to_string_lossy().into_owned(),
             total_memory: u64::try_from(total_memory)?,
@@ -134,7 +144,7 @@ impl CudaDriver {
             pci_device: pci(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID),
             cc_major: find(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             cc_minor: find(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-            context_bytes: self.context_bytes(device, &uuid, nvml)?,
+            context_bytes: measured,
             attributes,
             uuid,
         })

@@ -135,6 +135,6 @@ pub(super) fn probe(cards: &[u32]) -> Cards {
         attributes: Vec::new(),
         context_bytes: Some(CONTEXT),
     };
-    let probe = Probe { driver_version: 13_000, cards: cards.iter().map(card).collect() };
+    let probe = Probe { driver_version: 13_000, driver: None, cards: cards.iter().map(card).collect() };
     Cards::new(&probe, cards).expect("a table")
 }
