@@ -38,7 +38,7 @@ fn a_context_is_measured_once_and_never_where_somebody_computes() {
     // Nothing is known, and somebody holds a card.
     let mut program = node.program("holder", "1:100");
     let status = node.wait_until("the card to be taken", |status| status.leases.len() == 1);
-    let held = status.leases[0].card_uuid.to_string();
+    let held = status.leases[0].card_uuid.clone();
     node.kill();
     fs::remove_file(node.folder().join("agent.contexts")).unwrap();
     node.start_again();
