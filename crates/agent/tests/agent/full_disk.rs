@@ -14,13 +14,13 @@ use crate::node::Node;
 const SIZE: usize = 256 << 10;
 
 /// A namespace with the disk in it. Both end with the process that holds them.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     holder: Child,
     folder: TempDir,
 }
 
 impl SmallDisk {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = TempDir::with_prefix("gpupool-small-disk-").unwrap();
         let mount =
             format!("mount -t tmpfs -o size={SIZE} gpupool \"$0\" && echo ready && exec sleep infinity");
@@ -37,27 +37,27 @@ impl SmallDisk {
     }
 
     /// What starts a program that sees it.
-    fn launcher(&self) -> Vec<String> {
+    pub(crate) fn launcher(&self) -> Vec<String> {
         vec!["nsenter".to_owned(), format!("--mount=/proc/{}/ns/mnt", self.holder.id())]
     }
 
     /// A file of it, as such a program finds it.
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The same, as everybody finds it.
-    fn outside(&self, name: &str) -> PathBuf {
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
         let root = Path::new("/proc").join(self.holder.id().to_string()).join("root");
         root.join(self.path(name).strip_prefix("/").unwrap())
     }
 
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let full = File::create(self.outside("filler")).unwrap().write_all(&vec![0; 2 * SIZE]);
         assert_eq!(full.unwrap_err().kind(), ErrorKind::StorageFull);
     }
 
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         fs::remove_file(self.outside("filler")).unwrap();
     }
 }

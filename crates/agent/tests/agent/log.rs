@@ -9,7 +9,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use crate::node::Node;
 
 /// A pipe without room, and how much is in it.
-fn full_pipe() -> (PipeReader, PipeWriter, usize) {
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter, usize) {
     let (reader, mut writer) = pipe().unwrap();
     fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
     let mut filled = 0;

@@ -19,6 +19,7 @@ mod hostile;
 mod journal;
 mod leases;
 mod log;
+mod matrix;
 mod node;
 mod occupied;
 mod passed;
