@@ -23,6 +23,8 @@ pub(super) type Violation = String;
 /// What was so at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
+    /// When each process was told to end for the first time.
+    told: BTreeMap<ProcessKey, u64>,
     leases: BTreeSet<LeaseId>,
     /// Cards that were lost at some moment of this boot.
     pub(super) ever_lost: BTreeSet<u32>,
@@ -194,12 +196,17 @@ impl World {
             self.met.told += 1;
             if signal == Signal::TERM {
                 entry.told_at.get_or_insert(kernel.now);
+                self.watch.told.entry(key).or_insert(kernel.now);
                 continue;
             }
             self.met.kills += 1;
             // Who has come to the card since was told with its pod.
             let lease = self.agent.as_ref().and_then(|agent| agent.task.pool.pod(&pod)?.lease);
-            let announced_at = lease.and_then(|lease| Some(lease.ending?.told_at.0)).or(entry.told_at);
+            let by_lease = lease.and_then(|lease| Some(lease.ending?.told_at.0));
+            // Who takes more than its limit may have been told for that before its time on the card was up.
+            let before = entry.told_at.filter(|_| by_lease.is_none() || self.kind.evicts && entry.lies);
+            let itself = self.watch.told.get(&key).copied();
+            let announced_at = by_lease.into_iter().chain(before).chain(itself).min();
             if announced_at.is_none_or(|told_at| kernel.now < told_at + qos().grace.0) {
                 return Err(format!(
                     "process {} of {pod} was killed ({why}) and told at {announced_at:?}",
