@@ -121,7 +121,13 @@ mod tests {
         let names: Vec<&str> =
             argument.get_value_names().into_iter().flatten().map(clap::builder::Str::as_str).collect();
         match names.first().copied().unwrap_or_default() {
-            "[HOST:]PORT" | "PORT" => "9999",
+            "[HOST:]PORT" | "HOST:PORT" | "PORT" => "127.0.0.1:9999",
+            "TIME" => "5s",
+            "1m|1s" => "1m",
+            "true|false" => "true",
+            "SERVICE" => "name",
+            "CARDS" => "2",
+            "KIND=NAME" => "nvidia.com/gpu=all",
             "MINUTES" | "SECONDS" | "NUMBER" | "COUNT" => "5",
             "DURATION" | "GRACE" => "5s",
             "USE" => "container",
@@ -148,12 +154,14 @@ mod tests {
                 let word = if argument.get_action().takes_values() {
                     format!("{flag}={}", value_of(argument))
                 } else {
-                    flag
+                    flag.clone()
                 };
                 let once = [name.to_owned(), word.clone()];
                 let twice = [name.to_owned(), word.clone(), word];
                 // Some need another option beside them: the message must be the same either way.
                 assert_eq!(accepts(command, &twice), accepts(command, &once));
+                let refusal = accepts(command, &once).err().unwrap_or_default();
+                assert!(refusal.is_empty() || refusal.contains("required"), "{name} {flag}: {refusal}");
                 tried += 1;
             }
             assert!(tried > 15, "{name}: {tried}");

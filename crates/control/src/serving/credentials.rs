@@ -80,9 +80,9 @@ impl Credentials {
         if now < there.renew_certificate && there.names == names {
             return Ok(there.clone());
         }
-        // A key that cannot be read is as good as none.
+        // A key that cannot be read is as good as none; who knows its authority goes on for now.
         KeyPair::from_pem(&there.authority_key).map_or_else(
-            |_| Self::with_new_authority("", names, lifetimes, now),
+            |_| Self::with_new_authority(newest(&there.authorities), names, lifetimes, now),
             |key| there.signed(&Issuer::new(authority(lifetimes, now), key), names, lifetimes, now),
         )
     }

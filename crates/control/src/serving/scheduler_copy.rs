@@ -12,7 +12,7 @@ use crate::api_server::{FIELD_MANAGER, bounded};
 /// What has become of the copies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CopyNews {
-    /// They are of an authority that is trusted no more, and trust none that is there now.
+    /// They are of an authority that is trusted no more, and trust none that is there now: it was lost, or came back.
     Useless,
     /// They are good for as long as they say.
     Older,
@@ -36,9 +36,9 @@ impl CopyNews {
     pub(super) fn sentence(self, secret: &str) -> String {
         match self {
             Self::Useless => format!(
-                "the authority was lost and made anew: the scheduler's copy of Secret {secret} is of no use any more, and \
-                 pods that share cards stay Pending until ca.crt, tls.crt and tls.key are copied from it again and the \
-                 scheduler is restarted"
+                "the authority is not the one that Secret {secret} had before: with a copy of that one the scheduler does not \
+                 reach the extender, and pods that share cards stay Pending until ca.crt, tls.crt and tls.key are copied \
+                 from it again and the scheduler is restarted"
             ),
             Self::Older => format!(
                 "the scheduler's certificate was renewed: copy ca.crt, tls.crt and tls.key from Secret {secret} to the \

@@ -322,7 +322,7 @@ async fn a_lost_secret_is_made_again_of_what_is_served_with_and_a_lost_authority
         listed.items.iter().any(|event| {
             let note = event.note.as_deref().unwrap_or_default();
             event.reason.as_deref() == Some("SchedulerCopyUseless")
-                && note.contains("copied from it again")
+                && note.contains("are copied from it again")
                 && event.regarding.as_ref().and_then(|object| object.name.as_deref())
                     == Some("gpupool-control-scheduler")
         })
