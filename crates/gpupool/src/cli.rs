@@ -122,14 +122,13 @@ mod tests {
             argument.get_value_names().into_iter().flatten().map(clap::builder::Str::as_str).collect();
         match names.first().copied().unwrap_or_default() {
             "[HOST:]PORT" | "HOST:PORT" | "PORT" => "127.0.0.1:9999",
-            "TIME" => "5s",
             "1m|1s" => "1m",
             "true|false" => "true",
             "SERVICE" => "name",
             "CARDS" => "2",
             "KIND=NAME" => "nvidia.com/gpu=all",
             "MINUTES" | "SECONDS" | "NUMBER" | "COUNT" => "5",
-            "DURATION" | "GRACE" => "5s",
+            "DURATION" | "GRACE" | "TIME" => "5s",
             "USE" => "container",
             _ => "a-word",
         }
