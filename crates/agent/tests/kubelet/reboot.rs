@@ -92,11 +92,18 @@ fn an_agent_registers_before_api_server_and_driver_say_anything() {
     scene.kill_agent();
     scene.cluster.stop_apiserver().unwrap();
     let driver = scene.cluster.path_on(NODE, "/var/lib/simgpu/lib").unwrap();
+    // The folder stays: a loader does not look again for one that was not there.
     let away = driver.with_file_name("away");
-    std::fs::rename(&driver, &away).unwrap();
+    std::fs::create_dir(&away).unwrap();
+    let move_all = |from: &std::path::Path, to: &std::path::Path| {
+        for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+            std::fs::rename(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    };
+    move_all(&driver, &away);
     scene.launch_agent();
     scene.until_without_cluster("both percentages to be registered", || scene.registrations() == before + 2);
-    std::fs::rename(&away, &driver).unwrap();
+    move_all(&away, &driver);
     scene.cluster.start_apiserver().unwrap();
     scene.until("the agent to answer", || scene.try_status().is_some());
     scene.until("200 percent of each", || scene.allocatable() == ["200", "200"]);
