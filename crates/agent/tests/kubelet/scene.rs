@@ -68,8 +68,10 @@ impl Scene {
 
     /// Cuts the node's power and lets it start again, without kubelet and agent.
     pub(crate) fn reboot(&mut self) {
-        self.cluster.reboot(NODE).unwrap();
+        // The node's first process does not end before all others there have been waited for, and this one is ours.
+        self.agent.kill().unwrap();
         self.agent.wait().unwrap();
+        self.cluster.reboot(NODE).unwrap();
     }
 
     pub(crate) fn start_kubelet(&mut self) {

@@ -105,7 +105,8 @@ impl Cluster {
     /// [`Cluster::start_again`] starts.
     ///
     /// Every process of the node is gone, with its mounts, its `/run` and its boot id; `/var/lib` is as it was. Programs that
-    /// [`Cluster::spawn_on`] started there have ended, and are the caller's to start again.
+    /// [`Cluster::spawn_on`] started there must have been killed and waited for before: the kernel keeps a node's first process
+    /// until the last of its others has been. They are the caller's to start again.
     pub fn reboot(&mut self, node: &str) -> Result<(), Error> {
         for part in ["kubelet", "containerd", "init"] {
             self.kill(&format!("{part}@{node}"))?;
