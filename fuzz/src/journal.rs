@@ -15,12 +15,19 @@ pub fn journal(data: &[u8]) {
     let mut choices = Choices::new(data);
     let content = if choices.byte() < 32 { choices.rest().to_vec() } else { damaged(&mut choices) };
     let found = fuzzing::journal(&content);
-    let lines = content.split_inclusive(|byte| *byte == b'\n');
-    let read: Vec<_> = lines.take(found.records.len()).collect();
-    assert_eq!(found.whole, read.concat().len(), "as many bytes as the records have");
-    for line in read {
+    let (read, rest) = content.split_at(found.whole);
+    let lines: Vec<&[u8]> = read.split_inclusive(|byte| *byte == b'\n').collect();
+    for line in &lines {
         assert!(has_its_checksum(line), "a record whose checksum is wrong");
     }
+    match found.unknown {
+        None => assert_eq!(found.records.len(), lines.len(), "every whole record is known"),
+        Some(line) => assert!(found.records.len() < line, "nothing is read behind what means nothing"),
+    }
+    // What was left out is not whole, or was written together with something that is not.
+    let mut left = rest.split_inclusive(|byte| *byte == b'\n');
+    let broken = left.find(|line| !has_its_checksum(line) || !line.ends_with(b" \n"));
+    assert!(broken.is_none_or(|line| !has_its_checksum(line)), "a whole record was left out");
     // What was understood means the same when it is written again.
     let again: Vec<u8> = found.records.iter().flat_map(|record| line(record.as_bytes())).collect();
     let second = fuzzing::journal(&again);

@@ -11,17 +11,20 @@ use crate::registry::Record;
 /// What was understood of a journal.
 #[derive(Debug)]
 pub struct Journal {
-    /// The whole records, as JSON.
+    /// The whole records, as JSON, up to the first that means nothing.
     pub records: Vec<String>,
-    /// Their bytes in the journal.
+    /// Bytes of all whole records, those included that mean nothing.
     pub whole: usize,
+    /// The line of the first that means nothing, from 1.
+    pub unknown: Option<usize>,
 }
 
 /// Reads a journal's content.
 pub fn journal(content: &[u8]) -> Journal {
-    let Content { records, whole, .. } = journal::read::<Record>(content);
+    let Content { records, whole, unknown } = journal::read::<Record>(content);
     let json = |record| serde_json::to_string(record).unwrap_or_else(|error| format!("no JSON: {error}"));
-    Journal { records: records.iter().map(json).collect(), whole }
+    let unknown = unknown.map(|unknown| unknown.line);
+    Journal { records: records.iter().map(json).collect(), whole, unknown }
 }
 
 /// Receives from a connected socket until its other end hangs up or sends what is no frame, and closes it; gives the
